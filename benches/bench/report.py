@@ -1,7 +1,6 @@
 """The tables in Markdown, and their places: between marks of a page in docs/benchmarks, and, of those that were chosen for it, as rows of
 BENCHMARKS.md."""
 
-import pathlib
 import re
 import statistics
 
@@ -80,33 +79,6 @@ def _ratios(table):
     return _rows(["ratio, per round", "of", "median (spread)", "wanted", "met"], judged)
 
 
-def _bench_table(table):
-    """Rates of the tester itself beside its peers, its pace, and what has a limit."""
-    rates = [
-        [name, "not measured" if result["trouble"] else _mpps(result["pps"]) or "none", _short(result["trouble"] or result["note"])]
-        for name, result in table["contenders"].items()
-    ]
-    pace = []
-    for rate, result in table["pacing"]["rates"].items():
-        trials = [trial for trial in result["trials"] if trial["error"] is not None]
-        if not trials:
-            continue
-        errors = [100 * abs(trial["error"]) for trial in trials]
-        pace.append([
-            f"{int(rate):,}", f"{statistics.median(errors):.3f}", f"{max(errors):.3f}", f"{100 * max(t['held_up'] for t in trials):.2f}",
-            f"{max(t['latest_ns'] for t in trials) / 1e3:.0f}", str(len(trials)), str(sum(t["void"] is not None for t in trials))])
-    head = ["units/s", "error, median, %", "largest, %", "time held up, largest, %", "behind schedule, longest, us", "trials", "void among them"]
-    limits = [
-        [item["what"], f"{_sensible(item['figure'])} {item['unit']}" if item["figure"] is not None else "not measured",
-         f"< {item['below']} {item['unit']}" if item["below"] else "", MARK[item["met"]]]
-        for item in table["values"]
-    ]
-    troubles = [f"{what}: {_short(part['trouble'])}" for what, part in (("Pace", table["pacing"]), ("Quick preset", table["quick"])) if part and part["trouble"]]
-    parts = [
-        _rows(["", "Mpps", "how"], rates), _ratios(table), _rows(head, pace) if pace else "", _rows(["", "", "wanted", "met"], limits), *troubles]
-    return "\n\n".join(filter(None, parts))
-
-
 def _rates_table(table):
     """Rates that interfaces count, and the ratios between them."""
     rows = [
@@ -114,10 +86,6 @@ def _rates_table(table):
         for name, result in table["contenders"].items()
     ]
     return "\n\n".join(filter(None, [_rows(["", "Mpps", "how"], rows), _ratios(table)]))
-
-
-def _sensible(figure):
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2g}" if figure < 1 else f"{figure:.1f}"
 
 
 def _cost_table(table):
@@ -173,7 +141,7 @@ def _value_table(table):
     return _rows(["", unit], rows) + f"\n\nWanted: below {table['below']} {unit}; met: {MARK[table['met']]}"
 
 
-SHOWN = {"cost": _cost_table, "bench": _bench_table, "rates": _rates_table}
+SHOWN = {"cost": _cost_table, "rates": _rates_table}
 
 
 def _measured(about):
@@ -259,13 +227,6 @@ def _missed(result):
             value = table["value"]
             worst = value["median"] if "median" in value else max(value.values())
             lines.append(f"- `{title}`: {worst:.2f} {table['unit']}, wanted below {table['below']}. {_reason(title)}")
-        for item in table.get("values", []):
-            if item["figure"] is None and item["below"]:
-                lines.append(f"- `{title}`: {item['what']}, wanted below {item['below']} {item['unit']}, was not measured")
-            elif item["met"] is False:
-                lines.append(
-                    f"- `{title}`: {item['what']} is {_sensible(item['figure'])} {item['unit']}, wanted below {item['below']}. "
-                    f"{_reason(title, item['what'])}")
         for item in table.get("ratios", []):
             pair = f"{item['ours']} / {item['theirs']}"
             if item["at_least"] and item["ratio"] is None:
