@@ -1,11 +1,32 @@
 """Two network namespaces (ekat-net, ekat-host) with a veth pair stand for the network and the host; they are removed at the end."""
 
-import json, os, signal, subprocess, sys, time
+import json, os, pathlib, signal, subprocess, sys, time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAM = HERE.parent.parent / "target/release/evenkeel"
+BESIDE = [sys.executable, str(HERE / "beside.py")]
+# A shield with its defaults: limits are learned, none is given.
+LEARNED = 'protect = ["198.18.0.2/32", "2001:2::2/128"]\n[detection]\nevents = "{events}"\n'
 
 SPACES = ("ekat-net", "ekat-host")
 CARDS = ("ekat0", "ekat1")
 MACS = (bytes.fromhex("02000000a701"), bytes.fromhex("02000000a702"))
 ADDRESSES = (("198.18.0.1", "2001:2::1"), ("198.18.0.2", "2001:2::2"))
+
+
+def arguments(parser):
+    """What was asked for, with the program that is measured; ends where nothing can be."""
+    parser.add_argument("--evenkeel", default=str(PROGRAM), help="the binary [default: the release build]")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("run it as root: it makes network namespaces")
+    if not os.path.exists(args.evenkeel):
+        sys.exit(f"{args.evenkeel} is not there: build it with `make build`")
+    return args
+
+
+def machine():
+    return f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, kernel {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}"
 
 
 def ip(*words):
@@ -52,14 +73,19 @@ class Bed:
         return process
 
     def guard(self, evenkeel, folder, rules):
-        """A shield in front of the host, when it is up. What it says is in the file `said` of the folder."""
-        (folder / "rules.toml").write_text(rules)
+        """The host's servers and a shield in front of them, when it is up. What it says is in the file `said` of the folder, its events in `events`."""
+        self.start(1, [*BESIDE, "serve", *ADDRESSES[1]])
+        (folder / "rules.toml").write_text(rules.replace("{events}", str(folder / "events")))
         said = open(folder / "said", "w")
         self.start(1, [evenkeel, "shield", "run", CARDS[1], "--rules", str(folder / "rules.toml"), "--quiet"], stdout=said, stderr=said)
         words = ["nsenter", f"--net=/run/netns/{SPACES[1]}", evenkeel, "shield", "status", CARDS[1], "--json"]
         up = lambda: subprocess.run(words, capture_output=True).stdout
         if not until(up, 10, None):
             raise RuntimeError(f"the shield is not up: {(folder / 'said').read_text()[-400:]}")
+
+    def ask(self):
+        """Clients of the host's servers."""
+        return self.start(0, [*BESIDE, "ask", *ADDRESSES[1]], stdout=subprocess.PIPE, text=True)
 
     def __exit__(self, *_):
         for process in reversed(self.running):

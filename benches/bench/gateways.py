@@ -5,9 +5,9 @@ import os
 import subprocess
 
 from .contenders import Generator
-from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, Trouble, sh, wait_for
+from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, sh
 from .peers import EVENKEEL
-from .shield import PORT, PREFIXES, RULES, START_TIMEOUT, VICTIM, Filter, rates_table, rules_file, running_shield, start_inside, syn_flood
+from .shield import PORT, PREFIXES, RULES, VICTIM, Filter, load_c, rates_table, rules_file, running_shield, start_inside, syn_flood
 
 FAR, OUT = "ekb3", "ekb4"  # the gateway's other side and what is behind it
 
@@ -38,7 +38,7 @@ INTERFACE = """  - {{interface: {this}, copy-iface: {other}, copy-mode: ips, thr
 """
 
 
-def _gateway(lab):
+def gateway(lab):
     """The receiver's second interface, and behind it a namespace that drops what comes."""
     rx = lab.names[1]
     if FAR in sh("ip", "-n", rx, "link"):
@@ -56,22 +56,18 @@ def _gateway(lab):
     lab.anchors["out"] = lab.start("anchor", ["nsenter", f"--net=/run/netns/{behind}", "sleep", "infinity"], "rx")
 
 
-def _crossed(lab):
+def crossed(lab):
     return lab._counter("out", OUT, 1)
 
 
-def _redirect(lab):
-    _gateway(lab)
-    source = os.path.join(lab.scratch, "redirect.c")
-    with open(source, "w") as file:
-        file.write(REDIRECT)
+def load_redirect(lab):
+    """bpf_redirect to the gateway's other side, and nothing else."""
     index = sh("ip", "-n", lab.names[1], "-o", "link", "show", FAR).split(":")[0]
-    sh("clang", "-O2", "-g", "-target", "bpf", f"-DTO={index}", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
-    sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
+    load_c(lab, "redirect", REDIRECT, RECEIVER, f"-DTO={index}")
 
 
 def _bridge(lab):
-    _gateway(lab)
+    gateway(lab)
     rx = lab.names[1]
     sh("ip", "-n", rx, "link", "add", "ekbr", "type", "bridge", "mcast_snooping", "0")
     for device in (RECEIVER, FAR):
@@ -88,14 +84,17 @@ def _bridge_away(lab):
 
 def _offloads_off(lab):
     """Rings must not be given merged frames."""
-    _gateway(lab)
+    gateway(lab)
     for device in (RECEIVER, FAR):
         sh("ip", "netns", "exec", lab.names[1], "ethtool", "-K", device, "gro", "off")
 
 
-def _bare(lab):
-    _offloads_off(lab)
-    _redirect(lab)
+def bare_redirect(build):
+    def place(lab):
+        build(lab)
+        load_redirect(lab)
+
+    return place
 
 
 def _unwatched(path):
@@ -112,10 +111,8 @@ def _between(*more, watched=True):
         rules = rules_file(lab, PREFIXES, "pass")
         if not watched:
             rules = _unwatched(rules)
-        program = start_inside(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
-        if not wait_for(lambda: "shield up" in program.text() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
-            raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
-        return program
+        argv = [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more]
+        return start_inside(lab, "evenkeel shield", argv, READER_CPU, "shield up")
 
     return place
 
@@ -132,17 +129,14 @@ def _suricata(rule, arrange=_offloads_off):
             with open(path, "w") as file:
                 file.write(text)
         argv = [SURICATA, "-c", paths[0], "-S", paths[1], "-l", folder, "--af-packet", "--runmode", "workers", "--pidfile", f"{folder}/pid"]
-        program = start_inside(lab, "suricata", argv, READER_CPU)
-        if not wait_for(lambda: "ngine started" in program.text() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
-            raise Trouble(f"suricata did not start:\n{program.text()[-1500:]}")
-        return program
+        return start_inside(lab, "suricata", argv, READER_CPU, "ngine started")
 
     return place
 
 
 def _suricata_row():
     """Suricata among the contenders of table `between`, by live frames; merging stays on, which they need and SYNs are not subject to."""
-    return Filter(f"Suricata {version()}, inline", f"AF_PACKET, copy-mode ips, no rules; its threads on core {READER_CPU}", _suricata("", _gateway), in_xdp=False, needs=SURICATA)
+    return Filter(f"Suricata {version()}, inline", f"AF_PACKET, copy-mode ips, no rules; its threads on core {READER_CPU}", _suricata("", gateway), in_xdp=False, needs=SURICATA)
 
 
 def version():
@@ -159,18 +153,18 @@ def between(lab, _generator, options, say):
     ours = f"evenkeel shield --between, {RULES} rules, {PREFIXES:,} prefixes"
 
     def both(lab):
-        _gateway(lab)
+        gateway(lab)
         return running_shield("--between", f"{RECEIVER},{FAR}", rules=lambda lab: rules_file(lab, PREFIXES, "pass"))(lab)
 
     filters = [
-        Filter(bare, "bpf_redirect and nothing else", _redirect),
+        Filter(bare, "bpf_redirect and nothing else", bare_redirect(gateway)),
         Filter(ours, "filtered, counted, the flood's rule passes it", both),
         Filter(bridge, "no rules", _bridge, _bridge_away, in_xdp=False),
         _suricata_row(),
     ]
     flood = syn_flood("198.18.0.0/16", "02:00:00:00:00:bb")
     how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"
-    return rates_table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.95), (ours, bridge, 2.5)], options, say)
+    return rates_table(lab, "between", how, filters, flood, crossed, [(ours, bare, 0.95), (ours, bridge, 2.5)], options, say)
 
 
 def _flood(lab, seconds):
@@ -188,7 +182,7 @@ def gateways(lab, _generator, options, say):
     ours = f"{RULES} rules, {PREFIXES:,} prefixes; the flood's rule passes it"
     counted = f"everything counted per rule and per protected address, detection on, {ours}"
     filters = [
-        Filter(bare, "bpf_redirect and nothing else: what the transmit ring offers", _bare, receive="plain"),
+        Filter(bare, "bpf_redirect and nothing else: what the transmit ring offers", bare_redirect(_offloads_off), receive="plain"),
         Filter(xdp, counted, _between(), receive="plain"),
         Filter(ring, counted + "; one thread each way", _between("--backend", "ring"), receive="plain", in_xdp=False),
         Filter(unwatched, f"detection off, {ours}; one thread each way", _between("--backend", "ring", watched=False), receive="plain", in_xdp=False),
@@ -197,4 +191,4 @@ def gateways(lab, _generator, options, say):
     ]
     how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
     wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, 2), (ring, one, None), (ring, unwatched, None)]
-    return rates_table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)
+    return rates_table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), crossed, wanted, options, say)

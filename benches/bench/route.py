@@ -5,10 +5,10 @@ import os
 import random
 
 from .contenders import Generator
-from .gateways import FAR, REDIRECT, _crossed, _gateway
-from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, sh, wait_for
+from .gateways import FAR, bare_redirect, crossed, gateway
+from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, sh
 from .peers import EVENKEEL, xdp_tool
-from .shield import START_TIMEOUT, Filter, _inside, rates_table, start_inside
+from .shield import Filter, _inside, rates_table, start_inside
 
 NETWORK, SOURCE = "198.19.0.0/16", "198.18.0.9/32"
 NEAR, BESIDE = "198.18.0.1/16", "192.0.2.1/24"
@@ -31,7 +31,7 @@ def flood(destinations, flows):
 
 def router(lab):
     """Addresses, neighbours that stay, and a route to where the flood goes; nothing is in the way."""
-    _gateway(lab)
+    gateway(lab)
     rx = lab.names[1]
     sh("ip", "-n", rx, "addr", "replace", NEAR, "dev", RECEIVER)
     sh("ip", "-n", rx, "addr", "replace", BESIDE, "dev", FAR)
@@ -70,17 +70,10 @@ def _prefixes_v4(count):
 
 # -- what forwards
 
-def kernel(build):
-    return build
-
-
 def fast_path(build, *more):
     def place(lab):
         build(lab)
-        program = start_inside(lab, "evenkeel route", [EVENKEEL, "route", "run", RECEIVER, FAR, "--trial", "0", *more], READER_CPU)
-        if not wait_for(lambda: "XDP)" in program.text() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
-            raise Trouble(f"evenkeel route did not start:\n{program.text()[-1500:]}")
-        return program
+        return start_inside(lab, "evenkeel route", [EVENKEEL, "route", "run", RECEIVER, FAR, "--trial", "0", *more], READER_CPU, "XDP)")
 
     return place
 
@@ -97,20 +90,6 @@ def xdp_forward_away(lab):
     _inside(lab, *xdp_tool("xdp-forward"), "unload", RECEIVER, FAR, check=False)
 
 
-def redirect(build):
-    """bpf_redirect through a map of devices, as routers do it, and nothing else."""
-    def place(lab):
-        build(lab)
-        source = os.path.join(lab.scratch, "redirect.c")
-        with open(source, "w") as file:
-            file.write(REDIRECT)
-        index = sh("ip", "-n", lab.names[1], "-o", "link", "show", FAR).split(":")[0]
-        sh("clang", "-O2", "-g", "-target", "bpf", f"-DTO={index}", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
-        sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
-
-    return place
-
-
 BARE, KERNEL, STANDARD, ROUTED = "bare XDP redirect", "kernel", "evenkeel route, standard", "evenkeel route, routed"
 FORWARD, DIRECT = "xdp-forward, fib-full", "xdp-forward, fib-direct"
 
@@ -118,8 +97,8 @@ FORWARD, DIRECT = "xdp-forward, fib-full", "xdp-forward, fib-direct"
 def _contenders(build, bare=True):
     tool = xdp_tool("xdp-forward")[-1]
     return [
-        *([Filter(BARE, "bpf_redirect and nothing else", redirect(build))] if bare else []),
-        Filter(KERNEL, "no program", kernel(build), in_xdp=False),
+        *([Filter(BARE, "bpf_redirect and nothing else", bare_redirect(build))] if bare else []),
+        Filter(KERNEL, "no program", build, in_xdp=False),
         Filter(STANDARD, "the program lets all go up", fast_path(build, "--mode", "standard"), in_xdp=False),
         Filter(ROUTED, "next hops asked of the kernel once, then remembered", fast_path(build)),
         Filter(FORWARD, "policy rules honoured", xdp_forward(build, "full"), xdp_forward_away, needs=tool),
@@ -134,17 +113,17 @@ def _how(what):
 def one(lab, _generator, options, say):
     """Table `route`: one destination."""
     wanted = [(ROUTED, FORWARD, 1.4), (ROUTED, BARE, 0.9), (STANDARD, KERNEL, 0.97), (ROUTED, KERNEL, None)]
-    return rates_table(lab, "route", _how("one destination"), _contenders(router), flood("198.19.0.5/32", 1), _crossed, wanted, options, say)
+    return rates_table(lab, "route", _how("one destination"), _contenders(router), flood("198.19.0.5/32", 1), crossed, wanted, options, say)
 
 
 def many(lab, _generator, options, say):
     """Table `route-many`: 10,000 destinations by one route."""
     wanted = [(ROUTED, FORWARD, 1.4), (ROUTED, BARE, 0.9), (ROUTED, KERNEL, None)]
-    return rates_table(lab, "route-many", _how("10,000 destinations in turn"), _contenders(router), flood(NETWORK, 10_000), _crossed, wanted, options, say)
+    return rates_table(lab, "route-many", _how("10,000 destinations in turn"), _contenders(router), flood(NETWORK, 10_000), crossed, wanted, options, say)
 
 
 def full(lab, _generator, options, say):
     """Table `route-full`: destinations drawn at random in a full table."""
     wanted = [(ROUTED, FORWARD, 1.0), (ROUTED, KERNEL, None)]
     how = _how(f"{FULL_PREFIXES:,} IPv4 and {FULL_PREFIXES_V6:,} IPv6 routes; 1,000,000 destinations drawn at random in them")
-    return rates_table(lab, "route-full", how, _contenders(full_table), flood(FULL, 1_000_000), _crossed, wanted, options, say)
+    return rates_table(lab, "route-full", how, _contenders(full_table), flood(FULL, 1_000_000), crossed, wanted, options, say)

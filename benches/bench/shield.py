@@ -42,12 +42,24 @@ def _inside(lab, *argv, check=True):
     return sh("nsenter", f"--net=/run/netns/{lab.names[1]}", *argv, check=check)
 
 
-def start_inside(lab, name, argv, cpu):
-    """A program likewise, pinned to one core."""
+def start_inside(lab, name, argv, cpu, is_up):
+    """A program likewise, pinned to one core, once it is up: by a word that it prints, or by a call."""
     folder = tempfile.mkdtemp(prefix="shield-", dir=lab.scratch)
     program = Program(name, ["nsenter", f"--net=/run/netns/{lab.names[1]}", "taskset", "-c", str(cpu), *argv], folder)
     lab.programs.append(program)
+    shows = is_up if callable(is_up) else lambda: is_up in program.text()
+    if not wait_for(lambda: shows() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
+        raise Trouble(f"{name} did not start:\n{program.text()[-1500:]}")
     return program
+
+
+def load_c(lab, name, text, device, *flags):
+    """A program in C, put onto an interface of the receiver's namespace."""
+    source = os.path.join(lab.scratch, f"{name}.c")
+    with open(source, "w") as file:
+        file.write(text)
+    sh("clang", "-O2", "-g", "-target", "bpf", *flags, "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
+    sh("ip", "-n", lab.names[1], "link", "set", device, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
 
 
 def flood(source, kind="--syn-flood", to_mac=RECEIVER_MAC):
@@ -151,10 +163,8 @@ def rules_file(lab, prefixes, last="drop", rules=RULES, flooded=FLOOD):
 def running_shield(*where, rules, more=()):
     """`evenkeel shield run`, in place when its program is attached."""
     def place(lab):
-        program = start_inside(lab, "evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], READER_CPU)
-        if not wait_for(lambda: lab.xdp_attached() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
-            raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
-        return program
+        argv = [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more]
+        return start_inside(lab, "evenkeel shield", argv, READER_CPU, lab.xdp_attached)
 
     return place
 
@@ -433,11 +443,7 @@ char LICENSE[] SEC("license") = "GPL";
 def _turn(lab):
     """Sources are all over: the way back is the redirect, as the shield's on a veth."""
     _server(lab)
-    source = os.path.join(lab.scratch, "turn.c")
-    with open(source, "w") as file:
-        file.write(TURN)
-    sh("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
-    sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
+    load_c(lab, "turn", TURN, RECEIVER, "-mcpu=v3")
 
 
 def cookies(lab, _generator, options, say):
