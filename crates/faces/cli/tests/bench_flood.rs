@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{json, privileged, said, skip, text};
+use testbed::{json, privileged, said, skip, text, words};
 
 fn evenkeel(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().expect("the program starts")
@@ -27,25 +27,10 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (saved, page) = (path("run.json"), path("page.html"));
-    let output = evenkeel(&[
-        "bench",
-        "flood",
-        "--modes",
-        "plain,shield",
-        "--rates",
-        "0,20k",
-        "--connects",
-        "50",
-        "--per-second",
-        "100",
-        "--timeout",
-        "20000ms",
-        "--json",
-        "--save",
-        &saved,
-        "--html",
-        &page,
-    ]);
+    let output = evenkeel(&words(&format!(
+        "bench flood --modes plain,shield --rates 0,20k --connects 50 --per-second 100 --timeout 20000ms --json \
+         --save {saved} --html {page}"
+    )));
     let said = text(&output.stderr);
     // How long connects take on this machine decides between the two.
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
@@ -155,19 +140,7 @@ fn a_gateway_in_front_challenges() {
 #[test]
 fn without_cookies_the_listener_drops_and_says_so() {
     let Some(()) = may_run() else { return };
-    let output = evenkeel(&[
-        "bench",
-        "flood",
-        "--modes",
-        "none",
-        "--rates",
-        "20k",
-        "--connects",
-        "10",
-        "--timeout",
-        "200ms",
-        "--json",
-    ]);
+    let output = evenkeel(&words("bench flood --modes none --rates 20k --connects 10 --timeout 200ms --json"));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let run = json(&output);
     let point = &run["modes"][0]["points"][0];

@@ -16,7 +16,7 @@ use ::bench::{
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
 use model::bench::FrameSpec;
 use serde_json::Value;
-use testbed::{ended, json, privileged, refused, said, turn};
+use testbed::{ended, json, privileged, refused, said, turn, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -58,17 +58,11 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     let Some(()) = privileged() else { return };
     let (kernel, folder) = (kernel(), tempfile::tempdir().unwrap());
     let page = folder.path().join("page.html");
-    let ran = bench(&[
-        "--guest-kernel",
-        kernel.to_str().unwrap(),
-        "--nic",
-        "virtio-mq,passthrough=00:1f.6",
-        "--repeats",
-        "1",
-        "--json",
-        "--html",
-        page.to_str().unwrap(),
-    ]);
+    let ran = bench(&words(&format!(
+        "--guest-kernel {} --nic virtio-mq,passthrough=00:1f.6 --repeats 1 --json --html {}",
+        kernel.display(),
+        page.display()
+    )));
     let run = json(&ran);
     // One of a verb that fails has the exit code 1: all of them are looked at.
     let cards = run["cards"].as_array().unwrap();

@@ -10,7 +10,7 @@ use std::{
 
 use busy::unless_busy;
 use serde_json::Value;
-use testbed::{Running, ended, json, privileged, refused, said, text, turn, wait, wait_telling};
+use testbed::{Running, ended, json, privileged, refused, said, text, turn, wait, wait_telling, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -38,23 +38,10 @@ fn groups(pid: u32) -> Vec<PathBuf> {
 fn neighbours_are_measured_beside_the_quiet_box() {
     let Some(_alone) = turn() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let args = [
-        "--neighbour",
-        "cpu,cpu:0",
-        "--remedy",
-        "threaded-napi",
-        "--repeats",
-        "2",
-        "--duration",
-        "200ms",
-        "--seed",
-        "7",
-        "--json",
-        "--html",
-        "page.html",
-        "--save",
-        "run.json",
-    ];
+    let args = words(
+        "--neighbour cpu,cpu:0 --remedy threaded-napi --repeats 2 --duration 200ms --seed 7 --json \
+         --html page.html --save run.json",
+    );
     let Some(ran) = unless_busy(|| run(folder.path(), &args)) else { return };
     ended(&ran, 0);
     let run = json(&ran);
@@ -151,24 +138,11 @@ fn a_neighbour_is_a_guest() {
     let kernel = Command::new(tool).arg("6.1").output().unwrap();
     ended(&kernel, 0);
     let folder = tempfile::tempdir().unwrap();
-    let ran = unless_busy(|| {
-        run(
-            folder.path(),
-            &[
-                "--neighbour",
-                "traffic:20",
-                "--neighbour-as",
-                "guest",
-                "--guest-kernel",
-                text(&kernel.stdout).trim(),
-                "--repeats",
-                "2",
-                "--duration",
-                "200ms",
-                "--json",
-            ],
-        )
-    });
+    let asked = format!(
+        "--neighbour traffic:20 --neighbour-as guest --guest-kernel {} --repeats 2 --duration 200ms --json",
+        text(&kernel.stdout)
+    );
+    let ran = unless_busy(|| run(folder.path(), &words(&asked)));
     let Some(ran) = ran else { return };
     ended(&ran, 0);
     let run = json(&ran);

@@ -13,24 +13,11 @@ use std::{
 use busy::unless_busy;
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, text, turn, wait};
+use testbed::{Running, json, text, turn, wait, words};
 
 /// The shortest run with two boxes: every kind of step, few and short trials. A loss of 50 % is fine, so that a busy machine makes no
 /// difference to what is shown here.
-const SHORT: [&str; 12] = [
-    "--dut",
-    "wire,router",
-    "--sizes",
-    "64,1518",
-    "--tests",
-    "throughput",
-    "--duration",
-    "0.1",
-    "--repeats",
-    "1",
-    "--loss-ratio",
-    "50%",
-];
+const SHORT: &str = "--dut wire,router --sizes 64,1518 --tests throughput --duration 0.1 --repeats 1 --loss-ratio 50%";
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
@@ -50,7 +37,7 @@ fn begin(trials: usize) -> Option<Begun> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.arg("bench").args(SHORT).arg("--save").arg(&file);
+    command.arg("bench").args(words(SHORT)).arg("--save").arg(&file);
     let child = Running::silent(&mut command);
     wait_for(&file, trials);
     Some(Begun { child, file, folder, _cores: cores })

@@ -10,7 +10,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
-use testbed::{Bed, Running, Space, ended, json, privileged, refused, said, text, wait};
+use testbed::{Bed, Running, Space, ended, json, privileged, refused, said, text, wait, words};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
@@ -168,21 +168,9 @@ impl Ns {
 }
 
 fn gather(base: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
-    const COUNTERS: [&str; 13] = [
-        "/statistics/",
-        "proc/stat",
-        "proc/softirqs",
-        "proc/interrupts",
-        "proc/net/",
-        "proc/cpuinfo",
-        "ethtool/",
-        "setting/packet-sockets",
-        "setting/accept-queues",
-        "setting/cpu-limits",
-        "nf_conntrack_count",
-        "effective_affinity_list",
-        "operstate",
-    ];
+    const COUNTERS: &str = "/statistics/ proc/stat proc/softirqs proc/interrupts proc/net/ proc/cpuinfo ethtool/ \
+        setting/packet-sockets setting/accept-queues setting/cpu-limits nf_conntrack_count effective_affinity_list \
+        operstate";
     for entry in fs::read_dir(folder).unwrap().flatten() {
         let path = entry.path();
         let name = path.strip_prefix(base).unwrap().display().to_string();
@@ -194,7 +182,7 @@ fn gather(base: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
             files.insert(name, answers.to_string());
         } else if name.strip_prefix("proc/").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
             // NAPI threads of whoever else works on this machine.
-        } else if !COUNTERS.iter().any(|c| name.contains(c)) && entry.file_type().unwrap().is_file() {
+        } else if !COUNTERS.split_whitespace().any(|c| name.contains(c)) && entry.file_type().unwrap().is_file() {
             files.insert(name, fs::read_to_string(&path).unwrap());
         }
     }
@@ -224,21 +212,9 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     assert_eq!(improve.len(), 3, "{found:#}");
 
     let before = ns.settings("before");
-    let fix = [
-        "doctor",
-        "--role",
-        "server",
-        "--state",
-        state,
-        "--json",
-        "--measure",
-        "1",
-        "--fix",
-        "accounting",
-        "tcp-buffers",
-        "irq-suspension",
-    ];
-    let fixed = json(&ns.evenkeel(&fix));
+    let fix =
+        format!("doctor --role server --state {state} --json --measure 1 --fix accounting tcp-buffers irq-suspension");
+    let fixed = json(&ns.evenkeel(&words(&fix)));
     assert_eq!(
         (fixed["schema"].as_str(), fixed["written"].as_u64()),
         (Some("evenkeel.doctor.fix/1"), Some(3)),

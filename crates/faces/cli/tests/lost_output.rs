@@ -7,7 +7,7 @@ use std::{
 };
 
 use assert_cmd::cargo::CommandCargoExt;
-use testbed::{Bed, privileged, text, wait};
+use testbed::{Bed, privileged, text, wait, words};
 
 const CANNOT: &str = "evenkeel: cannot write to the standard output: No space left on device";
 
@@ -38,10 +38,6 @@ fn check(args: &[&str]) {
     let stderr = String::from_utf8_lossy(&closed.stderr);
     assert!(matches!(closed.status.code(), Some(0 | 1)), "{args:?}: {:?} {stderr}", closed.status);
     assert!(!stderr.contains("panicked") && !stderr.contains("evenkeel: "), "{args:?}: {stderr}");
-}
-
-fn words(line: &str) -> Vec<&str> {
-    line.split(' ').collect()
 }
 
 /// The saved machine, the rules and a place for files, by the names they have in the lines below.

@@ -2,7 +2,7 @@
 
 use std::{os::unix::ffi::OsStrExt as _, process::Output};
 
-use testbed::{DROP_9, ShieldBed, json, said, text};
+use testbed::{DROP_9, ShieldBed, json, said, text, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const SHORT: &str = "ekuplink0";
@@ -27,19 +27,7 @@ fn an_alternative_name_is_a_name_for_every_verb() {
             &["ledger", name, "--once", "--no-trace", "-i", "200ms"],
             &["top", name, "--once", "-i", "200ms"],
             &["top", name, "--settings"],
-            &[
-                "gen",
-                name,
-                "--udp",
-                "--dst",
-                "198.18.0.1",
-                "--dst-mac",
-                "02:00:00:00:00:09",
-                "--rate",
-                "10",
-                "--count",
-                "1",
-            ],
+            &words(&format!("gen {name} --udp --dst 198.18.0.1 --dst-mac 02:00:00:00:00:09 --rate 10 --count 1")),
             &["spread", "plan", name],
         ] {
             let output = evenkeel(&bed, verb);

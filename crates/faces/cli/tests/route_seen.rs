@@ -9,7 +9,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{ended, json, refused, wait};
+use testbed::{ended, json, refused, wait, words};
 
 mod places;
 mod router;
@@ -154,27 +154,10 @@ fn a_unit_has_the_options_and_no_relative_path() {
         assert!(plain.lines().any(|other| other == line), "{line}: {plain}");
     }
     assert!(!plain.contains("ReadWritePaths"), "{plain}");
-    let words = [
-        "--mode",
-        "shadow",
-        "--trial",
-        "500ms",
-        "--xdp-mode",
-        "generic",
-        "--remember",
-        "128",
-        "--events",
-        "/var/log/ek/route.jsonl",
-        "--hook",
-        "/etc/evenkeel/hook",
-        "--hook-timeout",
-        "2s",
-        "--metrics-port",
-        "9464",
-        "--no-auto-return",
-    ];
-    let full = ended(&unit(&words), 0);
-    assert_eq!(start(&full), format!("{one} {two} --quiet {}", words.join(" ").replace("500ms", "0.5s")));
+    let line = "--mode shadow --trial 500ms --xdp-mode generic --remember 128 --events /var/log/ek/route.jsonl \
+                --hook /etc/evenkeel/hook --hook-timeout 2s --metrics-port 9464 --no-auto-return";
+    let full = ended(&unit(&words(line)), 0);
+    assert_eq!(start(&full), format!("{one} {two} --quiet {}", line.replace("500ms", "0.5s")));
     assert!(full.lines().any(|line| line == "ReadWritePaths=-/var/log/ek"), "{full}");
     refused(&unit(&["--events", "here.log"]), 2, &["here.log"]);
     for verb in ["unit", "run"] {

@@ -15,7 +15,7 @@ use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
 use shield::run::Paths;
 use sys::ethtool::Ethtool;
-use testbed::{CLIENT, End, Ends, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
+use testbed::{CLIENT, End, Ends, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
@@ -313,19 +313,8 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     assert_eq!((listed(&bed), column(&bed)), ([1, 0], "1".to_owned()));
     let mac = bed.server.link.mac.to_string();
     let mut flood = bed.client.command(EVENKEEL);
-    flood.args([
-        "gen",
-        bed.client.interface(),
-        "--rate",
-        FLOOD,
-        "--duration",
-        "60s",
-        "--dst-mac",
-        &mac,
-        "--dst",
-        SERVER,
-    ]);
-    let flooding = Running::silent(flood.args(["--udp", "--src", "10.0.0.0/30", "--flows", "4"]));
+    let line = format!("gen {} --rate {FLOOD} --duration 60s --dst-mac {mac} --dst {SERVER}", bed.client.interface());
+    let flooding = Running::silent(flood.args(words(&line)).args(["--udp", "--src", "10.0.0.0/30", "--flows", "4"]));
     bed.wait("rules hold against it", || listed(&bed)[1] > 0);
     assert_eq!((listed(&bed)[0], column(&bed)), (1, "1".to_owned()));
     bed.0.kill();

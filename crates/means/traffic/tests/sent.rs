@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{End, Tcpdump, tshark};
+use testbed::{End, Tcpdump, tshark, words};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Rate, Recording,
     ReplayConfig, StreamConfig, Timing, TrafficError,
@@ -94,19 +94,10 @@ fn a_syn_flood_is_what_was_asked_for() {
             300,
         );
         assert_eq!((report.submitted, report.device_sent, report.backend.as_str()), (300, 300, backend.name()));
-        let fields = [
-            "frame.len",
-            "ip.checksum.status",
-            "tcp.checksum.status",
-            "tcp.flags",
-            "ip.src",
-            "ip.dst",
-            "tcp.srcport",
-            "tcp.dstport",
-            "eth.src",
-            "eth.dst",
-            "tcp.len",
-        ];
+        let fields = words(
+            "frame.len ip.checksum.status tcp.checksum.status tcp.flags ip.src ip.dst tcp.srcport tcp.dstport \
+             eth.src eth.dst tcp.len",
+        );
         let rows = tshark(&file, &fields, 'a');
         assert_eq!(rows.len(), 300);
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();

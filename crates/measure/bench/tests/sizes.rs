@@ -15,7 +15,7 @@ use lab::{
 };
 use model::bench::FrameSpec;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
-use testbed::{Tcpdump, privileged, tshark};
+use testbed::{Tcpdump, privileged, tshark, words};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 struct Bed {
@@ -188,16 +188,8 @@ fn a_capture_file_is_replayed_in_the_tests_addresses() {
     let entries = lay_out(&replay.spec(), &traffic).unwrap();
     // Two rounds of the file.
     let files = bed.captured([40, 40], || bed.send(&entries, 80, 2000.0));
-    let fields = [
-        "frame.len",
-        "ip.dsfield",
-        "udp.srcport",
-        "tcp.srcport",
-        "udp.checksum.status",
-        "tcp.checksum.status",
-        "ip.src",
-        "ip.dst",
-    ];
+    let fields =
+        words("frame.len ip.dsfield udp.srcport tcp.srcport udp.checksum.status tcp.checksum.status ip.src ip.dst");
     let forward = tshark(&files[0], &fields, 'f');
     let backward = tshark(&files[1], &fields, 'f');
     for round in 0..20 {

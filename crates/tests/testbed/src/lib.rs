@@ -28,7 +28,7 @@ pub use kept::{Kept, steering, unspread};
 pub use link_node::LinkNode;
 pub use pcap::{read_pcap, write_pcap};
 pub use ports::PortsBed;
-pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text};
+pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text, words};
 pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};

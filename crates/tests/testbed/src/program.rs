@@ -161,6 +161,11 @@ pub fn fixtures() -> Vec<PathBuf> {
     tars
 }
 
+/// The words of a text, such as the arguments of a command line.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 /// All that a program said, on both outputs.
 pub fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)

@@ -15,40 +15,10 @@ use wire::checksum::update;
 
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const UDP_PORT: u16 = 4791;
-const FIELDS: [&str; 32] = [
-    "version",
-    "kind",
-    "flags",
-    "length",
-    "from_port",
-    "to_port",
-    "connection",
-    "epoch",
-    "sequence",
-    "acknowledged",
-    "received",
-    "received.number",
-    "credit",
-    "checksum",
-    "checksum.good",
-    "payload",
-    "padding",
-    "offer.connection",
-    "offer.payload_max",
-    "offer.stream",
-    "reason",
-    "version.lowest",
-    "version.highest",
-    "name",
-    "flags.first",
-    "flags.last",
-    "flags.ask",
-    "flags.again",
-    "flags.congested",
-    "flags.echo",
-    "flags.fin",
-    "flags.not_ready",
-];
+const FIELDS: &str = "version kind flags length from_port to_port connection epoch sequence acknowledged received \
+    received.number credit checksum checksum.good payload padding offer.connection offer.payload_max \
+    offer.stream reason version.lowest version.highest name flags.first flags.last flags.ask flags.again \
+    flags.congested flags.echo flags.fin flags.not_ready";
 /// The user "nobody".
 const NOBODY: u32 = 65_534;
 const EXPERTS: [&str; 4] = ["short", "other_version", "unknown_kind", "wrong_checksum"];
@@ -93,16 +63,8 @@ fn read(frames: &[Vec<u8>], fields: &[String]) -> Vec<Vec<String>> {
         tshark.uid(NOBODY).gid(NOBODY).env("HOME", folder.path());
     }
     tshark.arg("-X").arg(format!("lua_script:{}", script.display())).arg("-r").arg(&file);
-    tshark.args([
-        "-o",
-        &format!("evenkeel_link.udp_port:{UDP_PORT}"),
-        "-T",
-        "fields",
-        "-E",
-        "separator=;",
-        "-E",
-        "aggregator=,",
-    ]);
+    let preference = format!("evenkeel_link.udp_port:{UDP_PORT}");
+    tshark.args(["-o", &preference, "-T", "fields", "-E", "separator=;", "-E", "aggregator=,"]);
     fields.iter().for_each(|field| {
         tshark.args(["-e", field]);
     });
@@ -203,10 +165,11 @@ fn every_field_is_read_of_frames_over_ethernet_and_udp() {
         frames.push(if at % 2 == 0 { ethernet(&frame) } else { udp(&frame) });
         lines.push(wanted(&header, &head, &payload, &padding));
     }
-    let read = read(&frames, &names(&FIELDS));
+    let fields: Vec<&str> = FIELDS.split_whitespace().collect();
+    let read = read(&frames, &names(&fields));
     assert_eq!(read.len(), lines.len());
     for (at, (read, wanted)) in read.iter().zip(&lines).enumerate() {
-        for (field, (read, wanted)) in FIELDS.iter().zip(read.iter().zip(wanted)) {
+        for (field, (read, wanted)) in fields.iter().zip(read.iter().zip(wanted)) {
             assert_eq!(read, wanted, "frame {at}, {field}");
         }
     }

@@ -2,9 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    net::{Ipv4Addr, Ipv6Addr},
+    net::{AddrParseError, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
 };
 
+use testbed::words;
 use wire::checksum::Sum;
 
 /// xorshift64*: the same frames from the same seed.
@@ -34,6 +36,10 @@ impl Dice {
     pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
+
+    fn address<T: FromStr<Err = AddrParseError>>(&mut self, all: &str) -> T {
+        self.of(&words(all)).parse().expect("an address")
+    }
 }
 
 /// Where frames go, and of what size they may be.
@@ -45,76 +51,18 @@ pub(crate) struct Aim {
 }
 
 /// The last two have a neighbour of IPv6 for their next hop.
-const V4_FAR: [[u8; 4]; 15] = [
-    [198, 18, 31, 5],
-    [198, 18, 31, 140],
-    [198, 18, 31, 200],
-    [198, 18, 32, 5],
-    [198, 18, 33, 5],
-    [198, 18, 2, 2],
-    [198, 18, 2, 2],
-    [198, 18, 20, 7],
-    [198, 18, 3, 2],
-    [198, 18, 30, 9],
-    [198, 18, 40, 1],
-    [198, 18, 40, 77],
-    [198, 18, 41, 5],
-    [198, 18, 60, 3],
-    [198, 18, 61, 4],
-];
+const V4_FAR: &str = "198.18.31.5 198.18.31.140 198.18.31.200 198.18.32.5 198.18.33.5 198.18.2.2 198.18.2.2 198.18.20.7 \
+    198.18.3.2 198.18.30.9 198.18.40.1 198.18.40.77 198.18.41.5 198.18.60.3 198.18.61.4";
 /// The router's own, broadcasts, refusing routes, no route, groups, loopback, the rest that is odd; the way back, a neighbour who does not answer,
 /// out of what is no port, and into a tunnel.
-const V4_ODD: [[u8; 4]; 19] = [
-    [198, 18, 1, 1],
-    [198, 18, 2, 1],
-    [198, 18, 2, 255],
-    [198, 18, 1, 255],
-    [255, 255, 255, 255],
-    [198, 18, 50, 1],
-    [198, 18, 51, 1],
-    [198, 18, 52, 1],
-    [203, 0, 113, 9],
-    [224, 0, 0, 5],
-    [239, 1, 2, 3],
-    [127, 0, 0, 1],
-    [0, 0, 0, 0],
-    [0, 1, 2, 3],
-    [240, 0, 0, 1],
-    [198, 18, 10, 9],
-    [198, 18, 3, 250],
-    [198, 18, 4, 2],
-    [198, 18, 62, 5],
-];
+const V4_ODD: &str = "198.18.1.1 198.18.2.1 198.18.2.255 198.18.1.255 255.255.255.255 198.18.50.1 198.18.51.1 198.18.52.1 \
+    203.0.113.9 224.0.0.5 239.1.2.3 127.0.0.1 0.0.0.0 0.1.2.3 240.0.0.1 198.18.10.9 198.18.3.250 \
+    198.18.4.2 198.18.62.5";
 /// Of the last two the one has its way back by another port, the other has none.
-const V4_SOURCES: [[u8; 4]; 12] = [
-    [198, 18, 1, 2],
-    [198, 18, 1, 2],
-    [198, 18, 1, 2],
-    [198, 18, 1, 99],
-    [198, 18, 1, 99],
-    [198, 18, 10, 3],
-    [198, 18, 10, 3],
-    [198, 18, 10, 4],
-    [198, 18, 10, 5],
-    [198, 18, 10, 6],
-    [198, 18, 30, 9],
-    [203, 0, 113, 7],
-];
-const V4_ODD_SOURCES: [[u8; 4]; 9] = [
-    [198, 18, 1, 1],
-    [198, 18, 2, 1],
-    [198, 18, 1, 255],
-    [127, 0, 0, 1],
-    [224, 0, 0, 1],
-    [255, 255, 255, 255],
-    [0, 0, 0, 0],
-    [0, 0, 0, 7],
-    [240, 1, 1, 1],
-];
-
-fn v6(text: &str) -> Ipv6Addr {
-    text.parse().expect("an address")
-}
+const V4_SOURCES: &str = "198.18.1.2 198.18.1.2 198.18.1.2 198.18.1.99 198.18.1.99 198.18.10.3 198.18.10.3 198.18.10.4 \
+    198.18.10.5 198.18.10.6 198.18.30.9 203.0.113.7";
+const V4_ODD_SOURCES: &str =
+    "198.18.1.1 198.18.2.1 198.18.1.255 127.0.0.1 224.0.0.1 255.255.255.255 0.0.0.0 0.0.0.7 240.1.1.1";
 
 /// A frame.
 pub(crate) fn frame(dice: &mut Dice, aim: &Aim) -> Vec<u8> {
@@ -183,8 +131,9 @@ fn payload(dice: &mut Dice, protocol: u8, len: usize) -> Vec<u8> {
 
 fn ipv4(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
     let odd = dice.one_in(8);
-    let to = if odd { dice.of(&V4_ODD) } else { dice.of(&V4_FAR) };
-    let from = if dice.one_in(15) { dice.of(&V4_ODD_SOURCES) } else { dice.of(&V4_SOURCES) };
+    let to: Ipv4Addr = dice.address(if odd { V4_ODD } else { V4_FAR });
+    let from = if dice.one_in(15) { V4_ODD_SOURCES } else { V4_SOURCES };
+    let from: Ipv4Addr = dice.address(from);
     let options = match dice.below(25) {
         0 => vec![7, 7, 4, 0, 0, 0, 0, 0],
         1 => vec![0x83, 7, 4, 198, 18, 2, 2, 0],
@@ -218,8 +167,8 @@ fn ipv4(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
     header.extend((dice.next() as u16).to_be_bytes());
     header.extend(fragment.to_be_bytes());
     header.extend([ttl, protocol, 0, 0]);
-    header.extend(from);
-    header.extend(to);
+    header.extend(from.octets());
+    header.extend(to.octets());
     header.extend(options);
     let mut sum = Sum::new().bytes(&header).finish();
     if dice.one_in(20) {
@@ -240,44 +189,16 @@ fn ipv4(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
 }
 
 fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
-    let far = [
-        "2001:2:0:2::2",
-        "2001:2:0:2::2",
-        "2001:2:0:20::7",
-        "2001:2:0:3::2",
-        "2001:2:0:30::9",
-        "2001:2:0:40::5",
-        "2001:2:0:31::5",
-        "2001:2:0:31:9000::5",
-        "2001:2:0:31:d000::5",
-        "2001:2:0:32::5",
-    ];
-    let odd = [
-        "2001:2:0:1::1",
-        "2001:2:0:2::1",
-        "2001:2:0:2::",
-        "2001:2:0:50::1",
-        "2001:2:0:51::1",
-        "2001:2:0:52::1",
-        "2001:db8::9",
-        "fe80::1",
-        "ff02::5",
-        "ff0e::1",
-        "::1",
-        "::",
-        "::ffff:198.18.2.2",
-        "fc00::1",
-        "2001:2:0:10::9",
-        "2001:2:0:4::2",
-        "2001:2:0:62::5",
-    ];
-    let odd_sources = ["fe80::77", "::1", "::", "ff02::1", "2001:2:0:1::1", "2001:2:0:2::1", "::ffff:198.18.1.2"];
-    let to = v6(if dice.one_in(8) { dice.of(&odd) } else { dice.of(&far) });
-    let from = if dice.one_in(15) {
-        dice.of(&odd_sources)
-    } else {
-        dice.of(&["2001:2:0:1::2", "2001:2:0:1::2", "2001:2:0:10::3"])
-    };
+    let far = "2001:2:0:2::2 2001:2:0:2::2 2001:2:0:20::7 2001:2:0:3::2 2001:2:0:30::9 2001:2:0:40::5 \
+        2001:2:0:31::5 2001:2:0:31:9000::5 2001:2:0:31:d000::5 2001:2:0:32::5";
+    let odd = "2001:2:0:1::1 2001:2:0:2::1 2001:2:0:2:: 2001:2:0:50::1 2001:2:0:51::1 2001:2:0:52::1 2001:db8::9 \
+        fe80::1 ff02::5 ff0e::1 ::1 :: ::ffff:198.18.2.2 fc00::1 2001:2:0:10::9 2001:2:0:4::2 \
+        2001:2:0:62::5";
+    let odd_sources = "fe80::77 ::1 :: ff02::1 2001:2:0:1::1 2001:2:0:2::1 ::ffff:198.18.1.2";
+    let to = if dice.one_in(8) { odd } else { far };
+    let to: Ipv6Addr = dice.address(to);
+    let from = if dice.one_in(15) { odd_sources } else { "2001:2:0:1::2 2001:2:0:1::2 2001:2:0:10::3" };
+    let from: Ipv6Addr = dice.address(from);
     let protocol: u8 = dice.of(&[17, 17, 6, 58, 132, 50, 59, 99]);
     let (first, extension): (u8, Vec<u8>) = match dice.below(24) {
         0 => (0, vec![protocol, 0, 1, 4, 0, 0, 0, 0]),
@@ -307,7 +228,7 @@ fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
     ]);
     frame.extend(len.to_be_bytes());
     frame.extend([first, dice.of(&[64, 64, 255, 3, 2, 2, 1, 0])]);
-    frame.extend(v6(from).octets());
+    frame.extend(from.octets());
     frame.extend(to.octets());
     frame.extend(extension);
     frame.extend(body);
