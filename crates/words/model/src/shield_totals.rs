@@ -41,7 +41,7 @@ macro_rules! shield_totals {
                 failed_closed: Frames "evenkeel_shield_failed_closed_frames" "Frames that were dropped while nobody ran the shield."
                     { row: IfAny("dropped while failed closed") };
                 evicted_sources: Sources "evenkeel_shield_evicted_sources"
-                    "Sources whose limit began anew because there was no room for another one."
+                    "Sources evicted from the table of limits while their limit was in use."
                     { row: IfAny("evicted sources") };
             }
         }
