@@ -91,7 +91,7 @@ def table(lab, _generator, options, say):
             _clear(lab)
     return {
         "title": "cost", "kind": "cost", "generator": None, "frequency_hz": hz, "contenders": contenders, "ratios": _ratios(contenders),
-        "arrangement": f"generator, box and watcher share core {SENDER_CPU}, so that the load throttles itself and no frame is refused. " + "; ".join(f"*{box.name}*: {box.does}" for box in BOXES),
+        "arrangement": f"generator, box and watcher share core {SENDER_CPU}, so that the load throttles itself and no frame is refused. " + ". ".join(f"*{box.name}*: {box.does}" for box in BOXES),
     }
 
 

@@ -156,7 +156,7 @@ def _section(result, table):
         return f"## {table['title']}\n\nNot measured: {table['trouble']}"
     shown = _value_table if "value" in table else SHOWN.get(table.get("kind"), _packet_table)
     arrangement = table["arrangement"]
-    text = [f"## {table['title']}\n\n{arrangement[0].upper()}{arrangement[1:]}. {_measured(result['conditions'])}", shown(table), *_warnings(result, table)]
+    text = [f"## {table['title']}\n\n{arrangement[0].upper()}{arrangement[1:]}.\n\n{_measured(result['conditions'])}", shown(table), *_warnings(result, table)]
     if table["title"] == "apart":
         text.append(_buffered(table))
     return "\n\n".join(filter(None, text))
