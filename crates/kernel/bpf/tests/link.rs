@@ -41,19 +41,7 @@ impl Bed {
     fn counted(&self, work: impl FnOnce()) -> LinkCounts {
         let before = self.port.counts().unwrap();
         work();
-        let now = self.port.counts().unwrap();
-        LinkCounts {
-            delivered: now.delivered - before.delivered,
-            answered: now.answered - before.answered,
-            no_endpoint: now.no_endpoint - before.no_endpoint,
-            elsewhere: now.elsewhere - before.elsewhere,
-            passed: now.passed - before.passed,
-            full: now.full - before.full,
-            too_short: now.too_short - before.too_short,
-            too_long: now.too_long - before.too_long,
-            checksum: now.checksum - before.checksum,
-            kind: now.kind - before.kind,
-        }
+        self.port.counts().unwrap().since(before)
     }
 }
 

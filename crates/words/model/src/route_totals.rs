@@ -8,8 +8,9 @@ use crate::counters::Row::{Always, IfAny};
 /// [`RouteTotals`](crate::route::RouteTotals) of it. The kernel program counts each in the field of that name of `struct route_count`.
 #[macro_export]
 macro_rules! route_totals {
-    ($then:ident) => {
+    ($then:ident $($with:ident)?) => {
         $then! {
+            $($with)?
             /// Frames that came in by a port. Except the forwarded ones, each went through the kernel.
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
             #[serde(default)]

@@ -8,8 +8,9 @@ use crate::counters::Row::{Always, IfAny};
 /// The kernel program counts each in the field of that name of `struct shield_total`, packet rings in one of their own.
 #[macro_export]
 macro_rules! shield_totals {
-    ($then:ident) => {
+    ($then:ident $($with:ident)?) => {
         $then! {
+            $($with)?
             /// Counters of all packets.
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
             #[serde(default)]

@@ -6,7 +6,10 @@ use model::shield::Totals;
 use rules::tables::{COUNTERS, RuleCount};
 use sys::map_mmap::SharedMemory;
 
-use crate::skel::shield::types::{shield_count, shield_counts, shield_total};
+use crate::{
+    counters::{PerCpu as _, per_cpu},
+    skel::shield::types::{shield_count, shield_counts, shield_total},
+};
 
 const _: () = assert!(size_of::<shield_total>() == 128 && offset_of!(shield_counts, rule) == size_of::<shield_total>());
 
@@ -27,7 +30,7 @@ pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCo
     let word = |at: usize| memory.word(at).load(Ordering::Relaxed);
     let mut counts = ShieldCounts { rules: vec![RuleCount::default(); slots.min(COUNTERS)], totals: Totals::default() };
     for cpu in (0..cpus).map(|cpu| cpu * CPU_BYTES) {
-        counts.totals += totals(|field| word(cpu + field));
+        counts.totals.add_words(|field| word(cpu + field));
         for (n, rule) in counts.rules.iter_mut().enumerate() {
             let at = cpu + offset_of!(shield_counts, rule) + n * size_of::<shield_count>();
             *rule += RuleCount {
@@ -40,12 +43,4 @@ pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCo
     counts
 }
 
-/// Reads one CPU's counters of all packets by the offsets of their fields.
-macro_rules! read_totals {
-    ($(#[$meta:meta])* pub struct Totals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
-        fn totals(word: impl Fn(usize) -> u64) -> Totals {
-            Totals { $($field: word(offset_of!(shield_total, $field)),)+ }
-        }
-    };
-}
-model::shield_totals!(read_totals);
+model::shield_totals!(per_cpu shield_total);

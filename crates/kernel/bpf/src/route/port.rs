@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    mem::{MaybeUninit, offset_of},
+    mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -19,9 +19,8 @@ use super::{
     tables::{PORTS_MAX, PROGRAM, RouteTables, set_groups},
 };
 use crate::{
-    bytes::word64,
     chain::{Place, STATE, Slot, SlotMaps},
-    counters::PerCpu,
+    counters::{PerCpu, per_cpu},
     filter::Shield,
     link::{XdpError, XdpMode, interface_index},
     program::{Program, ProgramError, kernel_has, module_has, to_io},
@@ -45,17 +44,7 @@ pub fn stateful_lacks() -> Option<ProgramError> {
     Some(ProgramError::Kernel { feature: "mode stateful", function, since, instead })
 }
 
-/// Reads one CPU's counters by the offsets of their fields.
-macro_rules! of_cpu {
-    ($(#[$meta:meta])* pub struct RouteTotals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
-        impl PerCpu for RouteTotals {
-            fn add(&mut self, raw: &[u8]) {
-                $(self.$field += word64(raw, offset_of!(route_count, $field));)+
-            }
-        }
-    };
-}
-model::route_totals!(of_cpu);
+model::route_totals!(per_cpu route_count);
 
 /// A port: its program in the interface's chain, until it is dropped.
 #[derive(Debug)]
