@@ -276,7 +276,13 @@ pub(crate) fn to_io(e: &libbpf_rs::Error) -> io::Error {
 
 /// The kernel function that attaches links at tc. The older programs at tc (clsact) stay when their process is killed, and would keep a host's
 /// stack away for good.
-pub(crate) const TCX: &str = "tcx_link_attach";
+const TCX: &str = "tcx_link_attach";
+
+/// Refuses `feature` where the kernel has no tcx (below 6.6).
+pub(crate) fn needs_tcx(feature: &'static str, instead: &'static str) -> Result<(), ProgramError> {
+    let lacking = ProgramError::Kernel { feature, function: TCX, since: "6.6", instead };
+    if kernel_has(TCX) { Ok(()) } else { Err(lacking) }
+}
 
 /// True if the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
 pub(crate) fn kernel_has(function: &str) -> bool {

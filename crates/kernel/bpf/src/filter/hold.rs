@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys;
 
 use crate::{
     link::{XdpError, create_link, interface_index},
-    program::{Program, ProgramError, TCX, kernel_has},
+    program::{Program, needs_tcx},
     skel::shield_hold::ShieldHoldSkelBuilder,
 };
 
@@ -29,15 +29,7 @@ impl StackHold {
     /// [`crate::ProgramError::Kernel`] below 6.6, which has no tcx; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
-        if !kernel_has(TCX) {
-            return Err(ProgramError::Kernel {
-                feature: "`--backend ring`",
-                function: TCX,
-                since: "6.6",
-                instead: "use `--backend xdp`, with `--xdp-mode generic` where the driver has no XDP",
-            }
-            .into());
-        }
+        needs_tcx("`--backend ring`", "use `--backend xdp`, with `--xdp-mode generic` where the driver has no XDP")?;
         let mut object = MaybeUninit::uninit();
         let skel = PROGRAM.load(PROGRAM.open::<ShieldHoldSkelBuilder>(&mut object)?)?;
         let program = PROGRAM.descriptor(skel.progs.shield_hold.as_fd())?;

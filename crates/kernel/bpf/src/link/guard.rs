@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 use crate::{
     PortOwners,
     link::{XdpError, attach_at_tc, create_link, interface_index},
-    program::{Program, ProgramError, TCX, kernel_has, to_io},
+    program::{Program, ProgramError, needs_tcx, to_io},
     skel::guard::GuardSkelBuilder,
 };
 
@@ -36,15 +36,7 @@ impl LinkGuard {
     /// # Errors
     /// [`ProgramError::Kernel`] below 6.6, which has no tcx; the kernel refuses.
     pub fn attach(owners: &PortOwners, wire: &str, address: [u8; 6], door: &str) -> Result<Self, XdpError> {
-        if !kernel_has(TCX) {
-            return Err(ProgramError::Kernel {
-                feature: "`--group`",
-                function: TCX,
-                since: "6.6",
-                instead: "leave it out: root's programs alone have ports then",
-            }
-            .into());
-        }
+        needs_tcx("`--group`", "leave it out: root's programs alone have ports then")?;
         let (wire_index, door_index) = (interface_index(wire)?, interface_index(door)?);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<GuardSkelBuilder>(&mut object)?;

@@ -12,7 +12,7 @@ use super::tables::{PROGRAM as ROUTE, RouteTables};
 use crate::{
     bytes::{word32, word64},
     link::{XdpError, interface_index},
-    program::{Program, ProgramError, TCX, kernel_has, to_io},
+    program::{Program, ProgramError, needs_tcx, to_io},
     skel::{
         route::types::{route_egress, route_sample},
         route_out::RouteOutSkelBuilder,
@@ -24,12 +24,7 @@ const NO_TAG: u16 = 4096;
 
 /// The first requirement of the shadow that the running kernel lacks.
 pub fn shadow_lacks() -> Option<ProgramError> {
-    (!kernel_has(TCX)).then_some(ProgramError::Kernel {
-        feature: "the trial in shadow",
-        function: TCX,
-        since: "6.6",
-        instead: "`evenkeel route run --trial 0` forwards without a trial",
-    })
+    needs_tcx("the trial in shadow", "`evenkeel route run --trial 0` forwards without a trial").err()
 }
 
 /// The program at a port's egress. Dropping it takes it off.
