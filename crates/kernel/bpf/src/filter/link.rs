@@ -2,13 +2,14 @@
 
 use std::{
     io,
+    ops::Deref,
     os::fd::{AsFd, OwnedFd},
     path::Path,
 };
 
 use super::{PROGRAM, load::Shield};
 use crate::{
-    chain::{Place, RuleNames, Slot, SlotMaps},
+    chain::{Place, Slot},
     link::{XdpError, XdpMode},
 };
 
@@ -20,6 +21,14 @@ pub struct ShieldLink {
     program: Option<OwnedFd>,
 }
 
+impl Deref for ShieldLink {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.slot
+    }
+}
+
 impl ShieldLink {
     /// Takes the shield's place on `interface`. No frame is judged before the first [`ShieldLink::put`], and nothing is attached.
     ///
@@ -27,11 +36,6 @@ impl ShieldLink {
     /// See [`Slot::take`].
     pub fn take(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         Ok(Self { slot: Slot::take(interface, mode, &[Place::Filter])?, program: None })
-    }
-
-    /// The maps that a program for this place is loaded with ([`super::ShieldConfig::slots`]).
-    pub fn maps(&self) -> SlotMaps {
-        self.slot.maps()
     }
 
     /// Puts `shield` in the place, or in the place of the program that runs. Each packet sees the old one or the new one.
@@ -93,45 +97,7 @@ impl ShieldLink {
         Ok(Self { slot: Slot::open(path, Place::Filter)?, program: None })
     }
 
-    /// The names of rules that captures read.
-    pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
-        self.slot.rule_names()
-    }
-
-    /// The mode in which the kernel says that it runs.
-    pub fn mode(&self) -> XdpMode {
-        self.slot.mode()
-    }
-
-    pub fn interface(&self) -> &str {
-        self.slot.interface()
-    }
-
-    /// The id of the program in the place; 0: none yet.
-    pub fn program_id(&self) -> u32 {
-        self.slot.program_id()
-    }
-
-    /// True if the interface still exists and runs the program.
-    pub fn is_alive(&self) -> bool {
-        self.slot.is_alive()
-    }
-
-    /// The reason why it is not alive, in words; none: it is.
-    pub fn why_ended(&self) -> Option<String> {
-        self.slot.why_ended()
-    }
-
-    /// Puts the program back if somebody else emptied its place, and says so ([`Slot::put_back`]).
-    pub fn put_back(&self) -> Option<String> {
-        self.slot.put_back()
-    }
-
-    pub fn times_put_back(&self) -> u64 {
-        self.slot.times_put_back()
-    }
-
-    /// The interface's new name, if it has another one than before: [`ShieldLink::interface`] is the new one from then on.
+    /// The interface's new name, if it has another one than before: [`Slot::interface`] is the new one from then on.
     pub fn renamed(&mut self) -> Option<&str> {
         let now = self.slot.interface_name()?;
         if now == self.slot.interface() {
@@ -139,10 +105,5 @@ impl ShieldLink {
         }
         self.slot.rename(now);
         Some(self.slot.interface())
-    }
-
-    /// True if this network namespace has the interface: it may have been moved to another one, where the program goes on.
-    pub fn is_here(&self) -> bool {
-        self.slot.is_here()
     }
 }

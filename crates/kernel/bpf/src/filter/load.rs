@@ -53,7 +53,7 @@ pub struct ShieldConfig {
     pub watch: Option<WatchConfig>,
     /// Two interfaces: frames that pass leave by the other one, and the program is attached to both.
     pub between: Option<Between>,
-    /// The places in chains that the program is for ([`ShieldLink::maps`]): one, or two with `between`, in its order. None: for test runs.
+    /// The places in chains that the program is for ([`Slot::maps`](crate::chain::Slot::maps)): one, or two with `between`, in its order. None: for test runs.
     pub slots: Vec<SlotMaps>,
     /// Lookups that the program can do for packets; required if a rule asks.
     pub known: Option<KnownPackets>,

@@ -1,6 +1,6 @@
 //! Changes under a running shield: the clock, the interface and its name.
 
-use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, ShieldLink, SourceCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies, KnownPackets, SourceCookies};
 use model::shield::ChallengeStatus;
 use rules::{detect::StepConfig, file::RuleFile};
 
@@ -251,7 +251,7 @@ impl Control<Xdp> {
                 found.push(warnings::still_by(was, now));
             }
         }
-        let times = self.plane.links.iter().map(ShieldLink::times_put_back).sum();
+        let times = self.plane.links.iter().map(|link| link.times_put_back()).sum();
         found.extend(warnings::put_back(times));
         found.extend(warnings::of_pins(&self.settings.paths));
         found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));

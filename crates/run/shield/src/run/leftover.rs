@@ -50,7 +50,7 @@ impl Leftover {
             _ => None,
         };
         let (was, is) =
-            (second.as_ref().map(ShieldLink::interface), settings.between.as_ref().map(|pair| &pair.second));
+            (second.as_ref().map(|link| link.interface()), settings.between.as_ref().map(|pair| &pair.second));
         if was != is.map(String::as_str) {
             let interface = settings.interface.clone();
             let of = was.map_or_else(|| format!("{interface} alone"), |other| format!("{interface},{other}"));

@@ -177,7 +177,7 @@ fn begin(
 impl Xdp {
     /// The first interface as it is called now.
     pub(super) fn interface(&self) -> Option<&str> {
-        self.links.first().map(ShieldLink::interface)
+        self.links.first().map(|link| link.interface())
     }
 
     /// The maps that go on when programs take each other's place.
@@ -287,7 +287,7 @@ impl DataPlane for Xdp {
             watch: next.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
             known: self.known,
-            slots: self.links.iter().map(ShieldLink::maps).collect(),
+            slots: self.links.iter().map(|link| link.maps()).collect(),
             bare_ip: self.bare_ip,
             report: false,
         };
@@ -406,18 +406,18 @@ impl DataPlane for Xdp {
     }
 
     fn put_back(&mut self) -> Vec<String> {
-        self.links.iter().filter_map(ShieldLink::put_back).collect()
+        self.links.iter().filter_map(|link| link.put_back()).collect()
     }
 
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
-        let why = self.links.iter().find_map(ShieldLink::why_ended)?;
+        let why = self.links.iter().find_map(|link| link.why_ended())?;
         Some(ShieldError::Ended { name: name.to_owned(), why })
     }
 
     fn status(&self, settings: &Settings) -> PlaneStatus {
         match self.links.first() {
             Some(link) => {
-                let reattached = self.links.iter().map(ShieldLink::times_put_back).sum();
+                let reattached = self.links.iter().map(|link| link.times_put_back()).sum();
                 PlaneStatus { reattached, ..PlaneStatus::of(link, &self.shared) }
             }
             None => PlaneStatus { mode: settings.mode.to_string(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 },
