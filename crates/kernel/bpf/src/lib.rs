@@ -34,9 +34,6 @@ pub mod chain;
 mod counters;
 pub mod filter;
 pub mod link;
-mod port_owner;
-// Its folder has the name of its place in the chain; `link` is what attaches.
-#[path = "link/messages.rs"]
 mod messages;
 mod program;
 mod route;
@@ -60,9 +57,9 @@ pub use messages::{
     guard_options::LinkOptionsGuard,
     loss::lossy_wire,
     port::{LinkAnswers, LinkPort, LinkSettings},
+    port_owner::{PortOwners, PortSockets},
     ring::LinkRing,
 };
-pub use port_owner::{PortOwners, PortSockets};
 pub use program::ProgramError;
 pub use route::{
     look::RouteLook,

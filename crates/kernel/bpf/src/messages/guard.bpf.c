@@ -4,8 +4,8 @@
  * Those sockets live in a network namespace whose one interface is an end of a veth pair. What they send comes out of the other end, where
  * link_guard_out lets pass to the wire what its sender may send: the veth pair has no way round it, PACKET_QDISC_BYPASS neither. What comes for
  * them is sent in by link_guard_in. */
-#include "link/header.h"
-#include "link/owners.h"
+#include "messages/header.h"
+#include "messages/owners.h"
 
 #include <stdbool.h>
 #include <linux/if_packet.h>

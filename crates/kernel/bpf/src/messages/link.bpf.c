@@ -6,11 +6,11 @@
  */
 #include "lib/common.h"
 
-#include "link/header.h"
+#include "messages/header.h"
 
 #define LINK_ETHERTYPE 0x88B5
 #define LINK_HEADER struct link_header
-#include "link/hooks.h"
+#include "messages/hooks.h"
 
 /* Frames have their checksums looked at. */
 const volatile bool link_checked = true;

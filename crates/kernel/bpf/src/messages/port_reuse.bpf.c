@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Which of the UDP sockets of a node gets a datagram of messages between nodes (docs/protocol/link.md): that of the owner of the port it is for. */
-#include "link/owners.h"
+#include "messages/owners.h"
 
 /* Where the port of the receiving application is, behind a UDP header. */
 #define TO_PORT (8 + 6)

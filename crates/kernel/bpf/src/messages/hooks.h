@@ -18,7 +18,7 @@
 #include <linux/if_ether.h>
 
 #include "chain/place.h"
-#include "link/ring.h"
+#include "messages/ring.h"
 
 /* What becomes of a frame. A hook gives one of them, or LINK_DROP(n) for a drop that counts under its own reason n. */
 enum link_verdict {
@@ -94,8 +94,8 @@ static __always_inline __u32 link_validate(struct link_frame *f, const LINK_HEAD
 static __always_inline __u32 link_endpoint(const LINK_HEADER *h);
 static __always_inline __u32 link_handle(struct xdp_md *ctx, struct link_frame *f, LINK_HEADER *h);
 
-#include "link/frame.h"
-#include "link/copy.h"
+#include "messages/frame.h"
+#include "messages/copy.h"
 
 /* Sends an endpoint `thing`, of constant size, from the sender of `f`. */
 #define link_notify(f, endpoint, thing)                                                        \

@@ -9,12 +9,12 @@
  */
 #include "lib/common.h"
 
-#include "link/barrier.h"
+#include "messages/barrier.h"
 
 #define LINK_ETHERTYPE 0x88B6
 #define LINK_HEADER struct barrier_frame
 #define LINK_ENDPOINTS BARRIER_GROUPS
-#include "link/hooks.h"
+#include "messages/hooks.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Which of the packet sockets of a node gets a frame of messages between nodes (docs/protocol/link.md): the owner of the port it is for. */
-#include "link/owners.h"
+#include "messages/owners.h"
 
 #include <linux/if_packet.h>
 

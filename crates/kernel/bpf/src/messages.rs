@@ -11,4 +11,5 @@ pub(crate) mod guard;
 pub(crate) mod guard_options;
 pub(crate) mod loss;
 pub(crate) mod port;
+pub(crate) mod port_owner;
 pub(crate) mod ring;
