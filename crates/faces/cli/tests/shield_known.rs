@@ -21,26 +21,11 @@ const FRAMES: &str = "200";
 
 const RULES: &str = r#"
 protect = ["198.18.0.2/32"]
-
-[[rule]]
-name = "strays"
-action = "drop"
-protocol = "tcp"
-tcp-flags = "!syn"
-connection = "none"
-
-[[rule]]
-name = "closed"
-action = "drop"
-protocol = ["tcp", "udp"]
-listener = "no"
-
-[[rule]]
-name = "strangers"
-action = "drop"
-protocol = "udp"
-destination-port = 5454
-source-seen = "never"
+rule = [
+    { name = "strays", action = "drop", protocol = "tcp", tcp-flags = "!syn", connection = "none" },
+    { name = "closed", action = "drop", protocol = ["tcp", "udp"], listener = "no" },
+    { name = "strangers", action = "drop", protocol = "udp", destination-port = 5454, source-seen = "never" },
+]
 "#;
 
 /// So many frames from made-up sources.

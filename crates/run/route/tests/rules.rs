@@ -161,49 +161,16 @@ impl Sent {
 }
 
 const RULES: &str = r#"
-[[rule]]
-name = "exception"
-action = "pass"
-source = ["198.18.1.66", "2001:2:0:1::42"]
-protocol = "tcp"
-destination-port = 443
-
-[[rule]]
-name = "addresses"
-action = "drop"
-source = ["198.18.1.66", "2001:2:0:1::42"]
-
-[[rule]]
-name = "prefix"
-action = "drop"
-source = ["198.18.1.128/25", "2001:2:0:1::80/121"]
-
-[[rule]]
-name = "port"
-action = "drop"
-protocol = "udp"
-destination-port = [53, "9000-9010"]
-
-[[rule]]
-name = "telnet"
-action = "drop"
-protocol = "tcp"
-destination-port = 23
-
-[[rule]]
-name = "gre"
-action = "drop"
-protocol = 47
-
-[[rule]]
-name = "later"
-action = "drop"
-fragment = "later"
-
-[[rule]]
-name = "vlan"
-action = "drop"
-vlan = 7
+rule = [
+    { name = "exception", action = "pass", source = ["198.18.1.66", "2001:2:0:1::42"], protocol = "tcp", destination-port = 443 },
+    { name = "addresses", action = "drop", source = ["198.18.1.66", "2001:2:0:1::42"] },
+    { name = "prefix", action = "drop", source = ["198.18.1.128/25", "2001:2:0:1::80/121"] },
+    { name = "port", action = "drop", protocol = "udp", destination-port = [53, "9000-9010"] },
+    { name = "telnet", action = "drop", protocol = "tcp", destination-port = 23 },
+    { name = "gre", action = "drop", protocol = 47 },
+    { name = "later", action = "drop", fragment = "later" },
+    { name = "vlan", action = "drop", vlan = 7 },
+]
 "#;
 
 /// Each with whether it crosses, for both versions of IP.

@@ -6,88 +6,22 @@ use rules::packet::{Packet, Parsed};
 /// Of what packets have: addresses, prefixes, ports, protocol, flags, types, length, DSCP, fragments, and exceptions before them.
 pub(crate) const RULES: &str = r#"
 default = "pass"
-
-[sets.far]
-prefixes = ["198.18.30.0/24", "2001:2:0:30::/64"]
-
-[[rule]]
-name = "exception"
-action = "pass"
-protocol = "udp"
-source = "198.18.1.99"
-source-port = "0-8191"
-
-[[rule]]
-name = "sources"
-action = "drop"
-source = "198.18.10.4/31"
-
-[[rule]]
-name = "a-set"
-action = "drop"
-destination = "@far"
-
-[[rule]]
-name = "ports"
-action = "drop"
-protocol = "udp"
-destination-port = ["100-199", "32768-49151"]
-
-[[rule]]
-name = "any-ports"
-action = "drop"
-protocol = ["tcp", 132]
-source-port = "10000-20000"
-
-[[rule]]
-name = "opening"
-action = "drop"
-protocol = "tcp"
-tcp-flags = "syn !ack"
-
-[[rule]]
-name = "gre"
-action = "drop"
-protocol = 47
-
-[[rule]]
-name = "later"
-action = "drop"
-family = "ipv4"
-protocol = "udp"
-fragment = "later"
-
-[[rule]]
-name = "first-of-v6"
-action = "drop"
-family = "ipv6"
-fragment = "first"
-destination = "2001:2:0:2::/64"
-
-[[rule]]
-name = "ef"
-action = "drop"
-family = "ipv4"
-dscp = "ef"
-length = "60-400"
-
-[[rule]]
-name = "long-v6"
-action = "drop"
-family = "ipv6"
-length = "1300-1400"
-
-[[rule]]
-name = "echo"
-action = "drop"
-protocol = "icmp"
-icmp-type = "echo-request"
-length = "20-99"
-
-[[rule]]
-name = "counts-only"
-action = "shadow"
-family = "ipv4"
+sets.far.prefixes = ["198.18.30.0/24", "2001:2:0:30::/64"]
+rule = [
+    { name = "exception", action = "pass", protocol = "udp", source = "198.18.1.99", source-port = "0-8191" },
+    { name = "sources", action = "drop", source = "198.18.10.4/31" },
+    { name = "a-set", action = "drop", destination = "@far" },
+    { name = "ports", action = "drop", protocol = "udp", destination-port = ["100-199", "32768-49151"] },
+    { name = "any-ports", action = "drop", protocol = ["tcp", 132], source-port = "10000-20000" },
+    { name = "opening", action = "drop", protocol = "tcp", tcp-flags = "syn !ack" },
+    { name = "gre", action = "drop", protocol = 47 },
+    { name = "later", action = "drop", family = "ipv4", protocol = "udp", fragment = "later" },
+    { name = "first-of-v6", action = "drop", family = "ipv6", fragment = "first", destination = "2001:2:0:2::/64" },
+    { name = "ef", action = "drop", family = "ipv4", dscp = "ef", length = "60-400" },
+    { name = "long-v6", action = "drop", family = "ipv6", length = "1300-1400" },
+    { name = "echo", action = "drop", protocol = "icmp", icmp-type = "echo-request", length = "20-99" },
+    { name = "counts-only", action = "shadow", family = "ipv4" },
+]
 "#;
 
 /// nftables takes the data of later fragments for ports and types: these have a chain without such rules.
