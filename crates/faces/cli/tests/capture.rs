@@ -2,7 +2,7 @@
 
 use std::{io::Read, process::Command, time::Duration};
 
-use testbed::{Running, Wire, ended, json, refused, text, tshark};
+use testbed::{Running, Wire, ended, json, pcap, refused, text, tshark};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -288,24 +288,13 @@ fn any_takes_the_interfaces_of_its_own_namespace() {
     assert!(!text(&output.stderr).contains("without"), "{}", text(&output.stderr));
 }
 
-/// A pcap file of packets: seconds, bytes, length on the wire.
-fn pcap(path: &std::path::Path, packets: &[(u32, Vec<u8>, u32)]) {
-    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
-    for (seconds, data, wire) in packets {
-        for word in [*seconds, 0, data.len() as u32, *wire] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(data);
-    }
-    std::fs::write(path, bytes).unwrap();
-}
-
 #[test]
 fn filters_on_length_take_that_on_the_wire_and_times_go_on_after_2038() {
     let folder = tempfile::tempdir().unwrap();
     let (file, copy) = (folder.path().join("a.pcap"), folder.path().join("b.pcapng"));
-    let packets = [72u32, 1400, 72, 1400, 1500].map(|wire| (2_208_988_800, vec![0; wire.min(96) as usize], wire));
-    pcap(&file, &packets);
+    let packets = [72u32, 1400, 72, 1400, 1500]
+        .map(|wire| (Duration::from_secs(2_208_988_800), vec![0; wire.min(96) as usize], wire));
+    std::fs::write(&file, pcap(1, packets)).unwrap();
     let lines = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         text(&output.stdout).lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
@@ -329,7 +318,7 @@ fn filters_on_length_take_that_on_the_wire_and_times_go_on_after_2038() {
 fn a_fraction_that_is_no_part_of_a_second_is_told_of_and_added() {
     let folder = tempfile::tempdir().unwrap();
     let (file, copy) = (folder.path().join("a.pcap"), folder.path().join("b.pcapng"));
-    pcap(&file, &[(100, vec![0; 60], 60), (200, vec![0; 60], 60)]);
+    std::fs::write(&file, pcap(1, [100, 200].map(|time| (Duration::from_secs(time), [0; 60], 60)))).unwrap();
     let read = |args: &[&str]| {
         let output =
             Command::new(EVENKEEL).args(["capture", "-r", file.to_str().unwrap()]).args(args).output().unwrap();

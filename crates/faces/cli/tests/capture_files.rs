@@ -1,6 +1,8 @@
 //! Files of any link type, and protocols beside TCP and UDP, as `evenkeel capture -r` shows them: tcpdump is the oracle.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
+
+use testbed::Ip;
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -9,18 +11,9 @@ const MACS: [u8; 12] = [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
 
 /// A pcap file of these packets, a quarter of a second apart.
 fn pcap(path: &Path, link_type: u32, packets: &[Vec<u8>]) {
-    let mut bytes = Vec::new();
-    for word in [0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, link_type] {
-        bytes.extend(u32::to_le_bytes(word));
-    }
-    for (n, data) in packets.iter().enumerate() {
-        let ms = 250 * n as u32;
-        for word in [1_800_000_000 + ms / 1000, ms % 1000 * 1000, data.len() as u32, data.len() as u32] {
-            bytes.extend(word.to_le_bytes());
-        }
-        bytes.extend(data);
-    }
-    std::fs::write(path, bytes).unwrap();
+    let time = |n: u64| Duration::from_millis(1_800_000_000_000 + 250 * n);
+    let packets = (0..).zip(packets).map(|(n, packet)| (time(n), packet, packet.len() as u32));
+    std::fs::write(path, testbed::pcap(link_type, packets)).unwrap();
 }
 
 fn join(parts: &[&[u8]]) -> Vec<u8> {
@@ -29,19 +22,12 @@ fn join(parts: &[&[u8]]) -> Vec<u8> {
 
 /// An IPv4 packet with this fragment field.
 fn v4(fragment: u16, protocol: u8, payload: &[u8]) -> Vec<u8> {
-    let length = (20 + payload.len() as u16).to_be_bytes();
-    let head = [&[0x45, 0][..], &length, &[0, 7], &fragment.to_be_bytes(), &[64, protocol, 0, 0]].concat();
-    join(&[&head, &[198, 18, 0, 1, 198, 18, 0, 2], payload])
+    Ip { id: 7, fragment, ..Ip::new([198, 18, 0, 1], [198, 18, 0, 2], protocol) }.packet(&[], payload)
 }
 
 fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend((payload.len() as u16).to_be_bytes());
-    packet.extend([next, 64]);
-    for last in [1, 2] {
-        packet.extend([0x20, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
-    }
-    join(&[&packet, payload])
+    let [from, to] = [1, 2].map(|last| [0x20, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+    Ip::new(from, to, next).packet(&[], payload)
 }
 
 /// A UDP header of a datagram of that length, and what is there of its payload.

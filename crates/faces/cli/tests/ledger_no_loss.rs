@@ -203,7 +203,7 @@ fn of_switches() -> Vec<(&'static str, [u8; 6], Vec<u8>)> {
 
 /// Report of the ledger on fifty of these frames, from a trace that looked at every drop: drops of other programs may make it sample.
 fn fifty(road: &Road, frame: &[u8]) -> Found {
-    let file = road.file("frame.pcap", losses::pcap(frame));
+    let file = road.pcap("frame.pcap", [frame]);
     wait_for("a trace that does not sample", || {
         let (found, sent) = road.measure(|| road.generate(&["--pcap", &file, "--count", "50"], FEW));
         assert_eq!(sent, 50);

@@ -150,17 +150,15 @@ impl Bed {
         (done, sent, sent.saturating_sub(received))
     }
 
-    /// Fragments of 256 sources, all later ones, as a capture file (libpcap-savefile(5)).
+    /// Fragments of 256 sources, all later ones, as a capture file.
     fn fragments(&self) -> String {
-        let mut file = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_ne_bytes).concat();
-        for source in 0..=255 {
+        let frame = |source| {
             let mut frame = [self.server.link.mac.0, self.client.link.mac.0].concat();
             frame.extend([8, 0, 0x45, 0, 0, 46, 0, 7, 0, 150, 64, 17, 0, 0, 10, 1, 2, source, 198, 18, 0, 2]);
             frame.resize(60, 0);
-            file.extend([0, u32::from(source), 60, 60].map(u32::to_ne_bytes).concat());
-            file.extend(frame);
-        }
-        self.file("fragments.pcap", file)
+            frame
+        };
+        self.pcap("fragments.pcap", (0..=255).map(frame))
     }
 }
 

@@ -7,12 +7,15 @@
 //! Only as a dev-dependency: what is here panics when something is not as expected.
 
 mod bed;
+mod dice;
 mod ends;
+mod frame;
 mod kept;
 mod link_node;
 mod pcap;
 mod ports;
 mod program;
+mod received;
 mod router;
 mod shield;
 mod skip;
@@ -23,12 +26,15 @@ mod wire;
 mod witness;
 
 pub use bed::{Bed, End, Space, in_namespace, in_namespace_with_sys};
+pub use dice::Dice;
 pub use ends::Ends;
+pub use frame::{Ip, ethernet};
 pub use kept::{Kept, steering, unspread};
 pub use link_node::LinkNode;
-pub use pcap::{read_pcap, write_pcap};
+pub use pcap::{pcap, read_pcap, write_pcap};
 pub use ports::PortsBed;
 pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text, words};
+pub use received::{answers_refused, compared, counted, differences};
 pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};

@@ -100,7 +100,7 @@ impl Road {
 
     /// One frame as it is, again and again; the number that arrived at the box.
     pub(crate) fn send_frame(&self, frame: &[u8], load: Load) -> u64 {
-        self.generate(&["--pcap", &self.file("frame.pcap", pcap(frame))], load)
+        self.generate(&["--pcap", &self.pcap("frame.pcap", [frame])], load)
     }
 
     /// A UDP frame for the box or beyond, for tests to damage.
@@ -144,13 +144,6 @@ impl Road {
         wait_telling("the ledger counts", || log(&path).contains("counting"), || log(&path));
         running
     }
-}
-
-/// A capture file of one frame (pcap, microseconds, Ethernet).
-pub(crate) fn pcap(frame: &[u8]) -> Vec<u8> {
-    let length = frame.len() as u32;
-    let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, length, length];
-    words.iter().flat_map(|word: &u32| word.to_ne_bytes()).chain(frame.iter().copied()).collect()
 }
 
 /// What a ledger found.

@@ -5,14 +5,13 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use sys::packet_tx::{TxLayout, TxRing};
-use testbed::{DROP_9, End, Tcpdump};
+use testbed::{DROP_9, End, Ip, Tcpdump, read_pcap};
 
 use crate::bed;
 
@@ -22,16 +21,12 @@ const MTU: usize = 1500;
 /// Between two rounds of the mix in each direction.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The frames of a file of libpcap in this machine's byte order.
+/// How often each frame is in a capture file.
 fn read(path: &Path) -> BTreeMap<Vec<u8>, usize> {
-    let bytes = fs::read(path).expect("a capture");
-    let (mut rest, mut frames) = (&bytes[24..], BTreeMap::new());
-    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
-        let word = |at: usize| u32::from_ne_bytes(*header[at..].first_chunk().expect("four bytes")) as usize;
-        assert_eq!(word(8), word(12), "whole frames");
-        let (frame, next) = behind.split_at(word(8));
-        *frames.entry(frame.to_vec()).or_default() += 1;
-        rest = next;
+    let mut frames = BTreeMap::new();
+    for (length, frame) in read_pcap(path) {
+        assert_eq!(length as usize, frame.len(), "whole frames");
+        *frames.entry(frame).or_default() += 1;
     }
     frames
 }
@@ -49,27 +44,14 @@ fn ethernet(tags: &[(u16, u16)], ethertype: u16, payload: &[u8], to: [u8; 6]) ->
 
 /// IPv4 with `options` words of no-operation options; `part` is the field of flags and fragment offset.
 fn v4(protocol: u8, options: u8, part: u16, payload: &[u8]) -> Vec<u8> {
-    let header = 20 + 4 * usize::from(options);
-    let mut packet = vec![0x45 + options, 0];
-    packet.extend(((header + payload.len()) as u16).to_be_bytes());
-    packet.extend([0x12, 0x34]);
-    packet.extend(part.to_be_bytes());
-    packet.extend([64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
-    packet.resize(header, 1);
-    packet.extend(payload);
-    packet
+    let ip = Ip { id: 0x1234, fragment: part, ..Ip::new([192, 0, 2, 1], [192, 0, 2, 2], protocol) };
+    ip.packet(&vec![1; 4 * usize::from(options)], payload)
 }
 
 /// IPv6; `next` is what follows its header.
 fn v6(next: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = vec![0x60, 0, 0, 0];
-    packet.extend((payload.len() as u16).to_be_bytes());
-    packet.extend([next, 64]);
-    for host in [1, 2] {
-        packet.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
-    }
-    packet.extend(payload);
-    packet
+    let [from, to] = [1, 2].map(|host| [0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+    Ip::new(from, to, next).packet(&[], payload)
 }
 
 fn udp(port: u16, payload: &[u8]) -> Vec<u8> {

@@ -9,7 +9,7 @@ use std::{
 
 use port::{Frame, Source, XdpSink, XdpSinkOptions};
 use sys::xsk::CopyMode;
-use testbed::{Bed, End};
+use testbed::{Bed, End, Ip, ethernet};
 
 pub(crate) const RECEIVER: &str = "ekrx";
 pub(crate) const SENDER: &str = "ektx";
@@ -55,20 +55,11 @@ impl World {
 
 /// A UDP datagram to the receiving end's port 4444, `len` bytes with its Ethernet header, marked with `number`.
 pub(crate) fn datagram(number: u32, len: usize) -> Vec<u8> {
-    let mut frame = vec![0x02, 0, 0, 0, 0, 0x0b, 0x02, 0, 0, 0, 0, 0x0a, 0x08, 0x00];
-    let ip_len = (len - 14) as u16;
-    let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];
-    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
-    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-    frame.extend(ip);
-    frame.extend([0x04, 0xd2, 0x11, 0x5c]);
-    frame.extend((ip_len - 20).to_be_bytes());
-    frame.extend([0, 0]);
-    frame.extend(number.to_be_bytes());
-    frame.extend((frame.len()..len).map(|n| (n as u32 ^ number) as u8));
-    frame
+    let mut udp = [1234, 4444, len as u16 - 34, 0].map(u16::to_be_bytes).concat();
+    udp.extend(number.to_be_bytes());
+    udp.extend((34 + udp.len()..len).map(|n| (n as u32 ^ number) as u8));
+    let ip = Ip { id: 0, fragment: 0x4000, ..Ip::new([198, 18, 0, 1], [198, 18, 0, 2], 17) };
+    ethernet([[2, 0, 0, 0, 0, 0x0b], [2, 0, 0, 0, 0, 0x0a]], &[], &ip.packet(&[], &udp))
 }
 
 /// Sends `frames` and waits until the kernel has done with them.

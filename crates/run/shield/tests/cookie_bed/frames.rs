@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use testbed::{Ip, ethernet};
 use wire::{Mac, Sum};
 
 pub const SYN: u8 = 2;
@@ -67,37 +68,10 @@ impl Frame {
         tcp.extend_from_slice(&self.data);
         let sum = Sum::new().pseudo_header(self.source, self.destination, 6, tcp.len() as u32).bytes(&tcp).finish();
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
-        let mut frame = [self.to.0, self.from.0].concat();
-        for tag in &self.tags {
-            frame.extend_from_slice(&[0x81, 0]);
-            frame.extend_from_slice(&tag.to_be_bytes());
-        }
-        match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let header = 20 + self.extra.len();
-                let mut ip = vec![0x40 | (header / 4) as u8, 0, 0, 0, 0, 1, 0x40, 0, 64, 6, 0, 0];
-                ip[2..4].copy_from_slice(&((header + tcp.len()) as u16).to_be_bytes());
-                ip.extend_from_slice(&source.octets());
-                ip.extend_from_slice(&destination.octets());
-                ip.extend_from_slice(&self.extra);
-                let sum = Sum::new().bytes(&ip).finish();
-                ip[10..12].copy_from_slice(&sum.to_be_bytes());
-                frame.extend_from_slice(&[8, 0]);
-                frame.extend_from_slice(&ip);
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                let next = if self.extra.is_empty() { 6 } else { 60 };
-                frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
-                frame.extend_from_slice(&((self.extra.len() + tcp.len()) as u16).to_be_bytes());
-                frame.extend_from_slice(&[next, 64]);
-                frame.extend_from_slice(&source.octets());
-                frame.extend_from_slice(&destination.octets());
-                frame.extend_from_slice(&self.extra);
-            }
-            _ => panic!("one family"),
-        }
-        frame.extend_from_slice(&tcp);
-        frame
+        let next = if self.source.is_ipv6() && !self.extra.is_empty() { 60 } else { 6 };
+        let ip = Ip { fragment: 0x4000, ..Ip::new(self.source, self.destination, next) };
+        let tags: Vec<_> = self.tags.iter().map(|tag| (0x8100, *tag)).collect();
+        ethernet([self.to.0, self.from.0], &tags, &ip.packet(&self.extra, &tcp))
     }
 
     /// Reads a frame without IP options or extension headers; panics where a length or a checksum is wrong.

@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
 use rules::packet::Part;
+use testbed::{Ip, ethernet};
 
 /// A frame in words.
 #[derive(Debug, Clone)]
@@ -42,49 +43,19 @@ impl Spec {
 
     /// The frame's bytes; lengths and IPv4's header checksum are right, transport checksums 0.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-        for (protocol, id) in &self.tags {
-            frame.extend(protocol.to_be_bytes());
-            frame.extend(id.to_be_bytes());
-        }
-        let (transport, ip_at) = (self.transport(), frame.len() + 2);
-        let behind = transport.len() + self.payload;
-        match (self.source, self.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                frame.extend([8, 0]);
-                let words = 5 + self.option_words;
-                let len = (usize::from(words) * 4 + behind) as u16;
-                let fragment: u16 = match self.part {
-                    Part::Whole => 0x4000,
-                    Part::First => 0x2000,
-                    Part::Later => 0x2001,
-                };
-                frame.extend([0x40 | words, self.dscp << 2]);
-                frame.extend(len.to_be_bytes());
-                frame.extend([0x12, 0x34]);
-                frame.extend(fragment.to_be_bytes());
-                frame.extend([64, self.protocol, 0, 0]);
-                frame.extend(source.octets());
-                frame.extend(destination.octets());
-                frame.extend(std::iter::repeat_n(1, 4 * usize::from(self.option_words)));
-                let sum = wire::Sum::new().bytes(&frame[ip_at..]).finish().to_be_bytes();
-                frame[ip_at + 10..ip_at + 12].copy_from_slice(&sum);
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                frame.extend([0x86, 0xdd]);
-                let (first, chain) = self.chain();
-                frame.extend([0x60 | self.dscp >> 2, self.dscp << 6, 0, 0]);
-                frame.extend(((chain.len() + behind) as u16).to_be_bytes());
-                frame.extend([first, 64]);
-                frame.extend(source.octets());
-                frame.extend(destination.octets());
-                frame.extend(chain);
-            }
-            _ => unreachable!("one family"),
-        }
-        frame.extend(transport);
-        frame.extend(std::iter::repeat_n(0xa5, self.payload));
-        frame.extend(std::iter::repeat_n(0, self.padding));
+        let (next, more) = match self.source {
+            IpAddr::V4(_) => (self.protocol, vec![1; 4 * usize::from(self.option_words)]),
+            IpAddr::V6(_) => self.chain(),
+        };
+        let fragment = match self.part {
+            Part::Whole => 0x4000,
+            Part::First => 0x2000,
+            Part::Later => 0x2001,
+        };
+        let ip = Ip { tos: self.dscp << 2, id: 0x1234, fragment, ..Ip::new(self.source, self.destination, next) };
+        let packet = ip.packet(&more, &[self.transport(), vec![0xa5; self.payload]].concat());
+        let mut frame = ethernet([[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]], &self.tags, &packet);
+        frame.resize(frame.len() + self.padding, 0);
         frame
     }
 
