@@ -4,9 +4,6 @@
 
 #[path = "nat/flows.rs"]
 mod flows;
-#[path = "oracle/frames.rs"]
-#[allow(dead_code, reason = "the other oracle sends what is aimed at the look-up")]
-mod frames;
 #[path = "nat/hosts.rs"]
 mod hosts;
 mod world;
@@ -18,7 +15,7 @@ use host::netlink::conntrack::Connections;
 use hosts::{establish, exchange, flows, macs, send, traffic, world};
 use model::route::{RouteMode, RouteTotals};
 use route::RouteSettings;
-use testbed::{End, RouterBed, Tcpdump, read_pcap};
+use testbed::{End, RouterBed, Tcpdump, differences, read_pcap};
 use world::{Asks, settings};
 
 /// Does `work` while a router runs in mode stateful.
@@ -41,7 +38,7 @@ fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let (Some(alone), Some(fast)) = (world("rtnk"), world("rtne")) else { return };
     let expected = exchange(&alone);
     let (got, counts) = beside(&fast, |ask| (exchange(&fast), ask.totals()));
-    let one = |(who, (expected, got))| frames::differences(who, expected, got, |_| false);
+    let one = |(who, (expected, got))| differences(who, expected, got, |_| false);
     let differences: usize = ["a", "b"].into_iter().zip(expected.iter().zip(&got)).map(one).sum();
     println!("{counts:#?}");
     assert_eq!(differences, 0, "hosts received something else");

@@ -10,7 +10,7 @@ mod world;
 
 use std::{collections::BTreeMap, env, net::Ipv4Addr, path::Path};
 
-use frames::{Aim, Dice, answers_refused, counted, differences, frame};
+use frames::{Aim, frame};
 use model::{
     CpuSet,
     route::{RouteMode, RouteRulesStatus, RouteTotals},
@@ -18,7 +18,7 @@ use model::{
 };
 use route::{RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
-use testbed::{RouterBed, words, write_pcap};
+use testbed::{Dice, RouterBed, answers_refused, counted, differences, words, write_pcap};
 use world::{beside_with, settings};
 
 const ROUTERS: [Ipv4Addr; 4] = [

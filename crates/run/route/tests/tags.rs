@@ -3,16 +3,14 @@
 //! tags, and what it leaves to the kernel is lost. EK_ORACLE_FRAMES says how many frames each way in gets (5,000), EK_ORACLE_SEED which.
 
 #[path = "oracle/frames.rs"]
-#[allow(dead_code, reason = "frames are told apart by their ways here")]
 mod frames;
 
 use std::{collections::BTreeMap, env, net::Ipv4Addr};
 
 use bpf::{RouteInterface, RouteKey, RoutePort, RouteSlots, RouteTables, XdpMode};
-use frames::{Aim, Dice, answers_refused, compared, frame};
+use frames::{Aim, frame};
 use model::route::{RouteMode, RouteTotals};
-use testbed::{End, RouterBed, write_pcap};
-use wire::checksum::Sum;
+use testbed::{Dice, End, Ip, RouterBed, answers_refused, compared, ethernet, write_pcap};
 
 /// The port, the tag, and the network of each way: 198.18.N.0/24 and 2001:2:0:N::/64. The first two are the ports without a tag.
 const WAYS: [(usize, Option<u16>, u8); 6] =
@@ -78,10 +76,8 @@ fn untagged() -> Vec<Vec<u8>> {
 
 /// To a host behind the way with tag 5.
 fn plain(to: u8, hops: u8) -> Vec<u8> {
-    let mut header = vec![0x45, 0, 0, 46, 0, 1, 0x40, 0, hops, 17, 0, 0, 198, 18, 1, 2, 198, 18, 41, to];
-    let sum = Sum::new().bytes(&header).finish();
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [&macs(0).concat()[..], &[8, 0], &header, &[0, 9, 0, 9, 0, 26, 0, 0], &[7; 18]].concat()
+    let ip = Ip { fragment: 0x4000, hops, ..Ip::new([198, 18, 1, 2], [198, 18, 41, to], 17) };
+    ethernet(macs(0), &[], &ip.packet(&[], &[&[0, 9, 0, 9, 0, 26, 0, 0][..], &[7; 18]].concat()))
 }
 
 /// With a tag of some priority, which is the sender's alone: a VLAN device sends 0 unless it is told otherwise.

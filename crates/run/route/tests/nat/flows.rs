@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use testbed::{Dice, Ip, ethernet};
 use wire::checksum::Sum;
-
-use crate::frames::Dice;
 
 pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
@@ -97,7 +96,7 @@ impl Shape {
             macs,
             hops: dice.of(&[64, 64, 64, 255, 128, 3, 2, 2, 1]),
             tos: dice.of(&[0, 0, 0x10, 0xb8, 3]),
-            id: dice.next() as u16,
+            id: dice.draw() as u16,
             fragment: dice.of(&[0, 0x4000, 0x4000]),
             options: dice.one_in(30),
             no_sum: dice.one_in(6),
@@ -106,35 +105,14 @@ impl Shape {
     }
 
     pub(crate) fn frame(&self, from: IpAddr, to: IpAddr, protocol: u8, body: &[u8]) -> Vec<u8> {
-        let mut frame = self.macs.concat();
-        match (from, to) {
-            (IpAddr::V4(from), IpAddr::V4(to)) => {
-                let options: &[u8] = if self.options { &[1; 4] } else { &[] };
-                let len = (20 + options.len() + body.len()) as u16;
-                let mut header = vec![0x45 + options.len() as u8 / 4, self.tos];
-                header.extend(len.to_be_bytes());
-                header.extend(self.id.to_be_bytes());
-                header.extend(self.fragment.to_be_bytes());
-                header.extend([self.hops, protocol, 0, 0]);
-                header.extend(from.octets());
-                header.extend(to.octets());
-                header.extend(options);
-                let sum = Sum::new().bytes(&header).finish();
-                header[10..12].copy_from_slice(&sum.to_be_bytes());
-                frame.extend([0x08, 0]);
-                frame.extend(header);
-            }
-            (IpAddr::V6(from), IpAddr::V6(to)) => {
-                let [_, low] = self.id.to_be_bytes();
-                frame.extend([0x86, 0xdd, 0x60 | self.tos >> 4, self.tos << 4, low, low]);
-                frame.extend((body.len() as u16).to_be_bytes());
-                frame.extend([protocol, self.hops]);
-                frame.extend(from.octets());
-                frame.extend(to.octets());
-            }
-            _ => panic!("of two versions"),
+        let ip =
+            Ip { tos: self.tos, hops: self.hops, id: self.id, fragment: self.fragment, ..Ip::new(from, to, protocol) };
+        let mut packet = ip.packet(if self.options && from.is_ipv4() { &[1; 4] } else { &[] }, body);
+        if from.is_ipv6() {
+            // The flow label.
+            packet[2..4].fill(self.id as u8);
         }
-        frame.extend(body);
+        let mut frame = ethernet(self.macs, &[], &packet);
         frame.extend(vec![0xee; self.trailer]);
         if frame.len() < 60 {
             frame.resize(60, 0xdd);

@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeMap, env, net::Ipv4Addr, thread, time::Duration};
 
-use testbed::{RouterBed, write_pcap};
+use testbed::{Dice, RouterBed, counted, write_pcap};
 
-use crate::{
-    flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two},
-    frames::{Dice, counted},
-};
+use crate::flows::{ACK, FIN, Flow, PUSH, RST, SYN, Shape, in_two};
 
 /// Its own addresses, and the one that it translates sources to.
 pub(crate) const ROUTERS: [Ipv4Addr; 3] =
@@ -174,7 +171,7 @@ pub(crate) fn traffic(flows: &mut [Flow], count: u64) -> [Vec<Vec<u8>>; 2] {
             1 => dice.below(600) as usize,
             _ => dice.below(40) as usize,
         };
-        let mut payload: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+        let mut payload: Vec<u8> = (0..len).map(|_| dice.draw() as u8).collect();
         if dice.one_in(20) {
             flow.sum_up_to_zero(side, &mut payload);
         }

@@ -1,46 +1,9 @@
 //! Frames aimed at what a router may get wrong.
 
-use std::{
-    collections::BTreeMap,
-    net::{AddrParseError, Ipv4Addr, Ipv6Addr},
-    str::FromStr,
-};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use testbed::words;
+use testbed::Dice;
 use wire::checksum::Sum;
-
-/// xorshift64*: the same frames from the same seed.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed << 1 | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-
-    /// True once in so many times.
-    pub(crate) fn one_in(&mut self, times: u64) -> bool {
-        self.below(times) == 0
-    }
-
-    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-
-    fn address<T: FromStr<Err = AddrParseError>>(&mut self, all: &str) -> T {
-        self.of(&words(all)).parse().expect("an address")
-    }
-}
 
 /// Where frames go, and of what size they may be.
 pub(crate) struct Aim {
@@ -113,7 +76,7 @@ fn size(dice: &mut Dice, aim: &Aim, header: usize) -> usize {
 
 /// Ports and the like, filled up with whatever.
 fn payload(dice: &mut Dice, protocol: u8, len: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> = (0..len).map(|_| dice.next() as u8).collect();
+    let mut bytes: Vec<u8> = (0..len).map(|_| dice.draw() as u8).collect();
     let mut put = |at: usize, value: &[u8]| {
         if let Some(place) = bytes.get_mut(at..at + value.len()) {
             place.copy_from_slice(value);
@@ -164,7 +127,7 @@ fn ipv4(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
     };
     let mut header = vec![version << 4 | ihl, dice.of(&[0, 0, 0x10, 0xb8, 3])];
     header.extend(len.to_be_bytes());
-    header.extend((dice.next() as u16).to_be_bytes());
+    header.extend((dice.draw() as u16).to_be_bytes());
     header.extend(fragment.to_be_bytes());
     header.extend([ttl, protocol, 0, 0]);
     header.extend(from.octets());
@@ -222,9 +185,9 @@ fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
         0x86,
         0xdd,
         version << 4 | dice.below(16) as u8,
-        dice.next() as u8,
-        dice.next() as u8,
-        dice.next() as u8,
+        dice.draw() as u8,
+        dice.draw() as u8,
+        dice.draw() as u8,
     ]);
     frame.extend(len.to_be_bytes());
     frame.extend([first, dice.of(&[64, 64, 255, 3, 2, 2, 1, 0])]);
@@ -232,78 +195,4 @@ fn ipv6(dice: &mut Dice, aim: &Aim, frame: &mut Vec<u8>) {
     frame.extend(to.octets());
     frame.extend(extension);
     frame.extend(body);
-}
-
-/// The part of a captured frame that is compared; none: the kernel's own traffic.
-///
-/// Left out are what is drawn at random for each packet that the router makes itself (the identification of its ICMP messages), and what
-/// follows a packet in a frame of the smallest size, which a card sends whatever it holds.
-pub(crate) fn compared(frame: &[u8], routers: &[Ipv4Addr]) -> Option<Vec<u8>> {
-    let mut frame = frame.to_vec();
-    match frame.get(12..14)? {
-        [0x08, 0x06] => return None,
-        [0x08, 0] => {
-            let len = usize::from(u16::from_be_bytes([*frame.get(16)?, *frame.get(17)?]));
-            let source = Ipv4Addr::from(*frame.get(26..30)?.first_chunk::<4>()?);
-            if frame.len() <= 60 && 14 + len < frame.len() {
-                frame.truncate(14 + len);
-            }
-            if routers.contains(&source) && frame.len() >= 34 && frame[23] == 1 {
-                frame[18..20].fill(0);
-                frame[24..26].fill(0);
-            }
-        }
-        [0x86, 0xdd] => {
-            let len = usize::from(u16::from_be_bytes([*frame.get(18)?, *frame.get(19)?]));
-            if frame.len() <= 60 && 54 + len < frame.len() {
-                frame.truncate(54 + len);
-            }
-            // Neighbours, routers and groups look for each other.
-            let hops = frame.get(20..22)?;
-            if (hops[0] == 58 && hops[1] == 255 && matches!(frame.get(54)?, 133..=137))
-                || (hops == [0, 1] && frame.get(62) == Some(&143))
-            {
-                return None;
-            }
-        }
-        _ => return None,
-    }
-    Some(frame)
-}
-
-/// How often each of the frames came, as it is compared.
-pub(crate) fn counted(frames: &[Vec<u8>], routers: &[Ipv4Addr]) -> BTreeMap<Vec<u8>, i64> {
-    let mut seen = BTreeMap::new();
-    for frame in frames.iter().filter_map(|frame| compared(frame, routers)) {
-        *seen.entry(frame).or_default() += 1;
-    }
-    seen
-}
-
-/// Frames that came more or less often than expected, but for those that are `left_out`; the first of them are told.
-pub(crate) fn differences(
-    who: &str,
-    expected: &BTreeMap<Vec<u8>, i64>,
-    got: &BTreeMap<Vec<u8>, i64>,
-    left_out: impl Fn(&[u8]) -> bool,
-) -> usize {
-    println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
-    let mut both = got.clone();
-    expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
-    both.retain(|frame, times| *times != 0 && !left_out(frame));
-    for (frame, times) in both.iter().take(20) {
-        let hex: String = frame.iter().take(120).map(|byte| format!("{byte:02x}")).collect();
-        let alone = expected.get(frame).unwrap_or(&0);
-        println!("{who} got {times:+} than the {alone} of {} bytes {hex}", frame.len());
-    }
-    both.len()
-}
-
-/// Whether it answers a packet that an IPv4 route refused, or tells of a better way. The kernel sends each source few of them a second, and fewer
-/// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
-pub(crate) fn answers_refused(frame: &[u8]) -> bool {
-    let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
-    // The answer to a packet with options has options.
-    let message = 14 + frame.get(14).map_or(0, |first| usize::from(first & 15) * 4);
-    at(12..14) == [8, 0] && at(23..24) == [1] && matches!(at(message..message + 2), [3, 0 | 1 | 13] | [5, _])
 }
