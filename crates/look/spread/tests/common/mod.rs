@@ -1,7 +1,5 @@
 //! Machines composed by hand.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::collections::BTreeMap;
 
 use host::{
