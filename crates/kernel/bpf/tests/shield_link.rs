@@ -9,24 +9,12 @@ use bpf::{
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
 use rules::tables::{Field, RuleAction};
-use shield_bed::Tables;
+use shield_bed::{Tables, in_pair};
 use testbed::{run, wait};
 
 const PORT: u16 = 7777;
 /// The variable that names what this process pinned to the other one.
 const PIN: &str = "EK_SHIELD_TEST_PIN";
-
-/// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for.
-fn in_namespace(test: fn()) {
-    testbed::in_namespace(move || {
-        run("ip link add ekA type veth peer name ekB");
-        run("ip addr add 198.18.0.1/24 dev ekA");
-        run("ip link set ekA up");
-        run("ip link set ekB up");
-        run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
-        test();
-    });
-}
 
 /// A program that counts datagrams to [`PORT`] under `counter` and drops them.
 fn dropping(counter: u16, shared: &ShieldShared, links: &[&ShieldLink]) -> Shield {
@@ -59,7 +47,7 @@ impl Drop for Pins {
 
 #[test]
 fn a_program_is_replaced_without_a_gap() {
-    in_namespace(|| {
+    in_pair(|| {
         let shared = ShieldShared::create().unwrap();
         let mut link = ShieldLink::take("ekB", XdpMode::Native).unwrap();
         let programs = [dropping(0, &shared, &[&link]), dropping(1, &shared, &[&link])];
@@ -93,7 +81,7 @@ fn a_program_is_replaced_without_a_gap() {
 
 #[test]
 fn what_is_pinned_is_taken_over_by_another_process() {
-    in_namespace(|| {
+    in_pair(|| {
         let bpffs = PathBuf::from(format!("/sys/fs/bpf/ek-test-{}", std::process::id()));
         fs::create_dir_all(&bpffs).expect("a BPF file system at /sys/fs/bpf");
         let pins = Pins(bpffs.join("one"));
@@ -133,7 +121,7 @@ fn what_is_pinned_is_taken_over_by_another_process() {
 
 #[test]
 fn two_interfaces_are_replaced_both_or_not_at_all() {
-    in_namespace(|| {
+    in_pair(|| {
         run("ip link add ekC type veth peer name ekD");
         run("ip link set ekD up");
         let shared = ShieldShared::create().unwrap();

@@ -14,12 +14,14 @@ use rules::tables::{Field, RuleAction};
 use testbed::{run, wait};
 
 use crate::{
-    DROPPED, Filter, OTHER, PASSED, beside_traffic, in_namespace, program, read, send, shield_bed::Tables, tap, turns,
+    DROPPED, Filter, OTHER, PASSED, beside_traffic, program, read, send,
+    shield_bed::{Tables, in_pair},
+    tap, turns,
 };
 
 #[test]
 fn captures_before_and_behind_say_what_became_of_each_frame() {
-    in_namespace(|| {
+    in_pair(|| {
         let filter = Filter::new();
         let (_before, mut before) = tap(TapPlace::Before).unwrap();
         let (behind_tap, mut behind) = tap(TapPlace::Behind).unwrap();
@@ -72,7 +74,7 @@ fn captures_before_and_behind_say_what_became_of_each_frame() {
 
 #[test]
 fn places_are_filled_and_emptied_and_no_frame_is_lost_or_seen_twice() {
-    in_namespace(|| {
+    in_pair(|| {
         let mut filter = Filter::new();
         let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
         let mut seen = 0;
@@ -98,7 +100,7 @@ fn places_are_filled_and_emptied_and_no_frame_is_lost_or_seen_twice() {
 
 #[test]
 fn frames_go_on_from_a_place_only_while_somebody_is_behind_it() {
-    in_namespace(|| {
+    in_pair(|| {
         // The number of maps' entries that are filled with what goes on, those that are kept left out.
         let going_on = || {
             let entry = attached("ekB").unwrap().unwrap().id;
@@ -134,7 +136,7 @@ fn frames_go_on_from_a_place_only_while_somebody_is_behind_it() {
 
 #[test]
 fn a_filter_comes_and_goes_between_two_captures() {
-    in_namespace(|| {
+    in_pair(|| {
         let (_before, mut before) = tap(TapPlace::Before).unwrap();
         let (_behind, mut behind) = tap(TapPlace::Behind).unwrap();
         let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
@@ -169,7 +171,7 @@ fn a_filter_comes_and_goes_between_two_captures() {
 
 #[test]
 fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
-    in_namespace(|| {
+    in_pair(|| {
         run("ip link add ekC type veth peer name ekD");
         run("ip link set ekC up");
         run("ip link set ekD up");
@@ -179,7 +181,7 @@ fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
         let mut tables = Tables::new(1);
         tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
         let config = ShieldConfig {
-            slots: links.iter().map(ShieldLink::maps).collect(),
+            slots: links.iter().map(|link| link.maps()).collect(),
             between: Some(Between { first: index("ekB"), second: index("ekD") }),
             ..ShieldConfig::default()
         };

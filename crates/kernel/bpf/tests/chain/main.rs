@@ -22,7 +22,7 @@ use bpf::{
 use model::verdict::Verdict;
 use rules::tables::{Field, RuleAction};
 use shield_bed::Tables;
-use testbed::run;
+use testbed::Ends;
 
 /// Datagrams to the first port are dropped, to the second one passed by a rule, to all others by default.
 const DROPPED: u16 = 7777;
@@ -30,20 +30,6 @@ const PASSED: u16 = 7778;
 const OTHER: u16 = 7779;
 /// The other process's part in a test.
 const PART: &str = "EK_CHAIN_TEST_PART";
-
-/// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB, behind which is a neighbour that nobody answers for, and no IPv6.
-fn in_namespace(test: fn()) {
-    testbed::in_namespace(move || {
-        std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
-        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
-        run("ip link add ekA type veth peer name ekB");
-        run("ip addr add 198.18.0.1/24 dev ekA");
-        run("ip link set ekA up");
-        run("ip link set ekB up");
-        run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
-        test();
-    });
-}
 
 /// Times that places are filled and emptied, unless EK_CHAIN_TURNS sets it.
 fn turns(usual: u64) -> u64 {
@@ -141,14 +127,8 @@ fn beside_traffic(port: u16, work: impl FnOnce()) -> u64 {
                 thread::sleep(Duration::from_millis(1));
             }
         });
-        /// The sender ends also when the work fails.
-        struct Stop<'a>(&'a AtomicBool);
-        impl Drop for Stop<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-            }
-        }
-        let _stop = Stop(&stop);
+        // The sender ends also when the work fails.
+        let _stop = Ends(&stop);
         work();
     });
     sent.into_inner()

@@ -16,7 +16,7 @@ use bpf::{
 };
 use testbed::{run, wait};
 
-use crate::{Filter, PART, PASSED, beside_traffic, in_namespace, read, tap};
+use crate::{Filter, PART, PASSED, beside_traffic, read, shield_bed::in_pair, tap};
 
 /// This test binary again, as another process of this namespace.
 fn other(part: &str) -> Child {
@@ -33,7 +33,7 @@ fn other(part: &str) -> Child {
 
 #[test]
 fn a_place_whose_owner_was_killed_is_empty_and_the_others_go_on() {
-    in_namespace(|| {
+    in_pair(|| {
         for part in ["before", "behind", "end"] {
             // The one that is killed has made the chain.
             let mut child = other(part);
@@ -82,7 +82,7 @@ fn the_other_process() {
 
 #[test]
 fn who_is_in_the_way_is_named() {
-    in_namespace(|| {
+    in_pair(|| {
         let foreign = XdpPass::attach("ekB", XdpMode::Native).unwrap();
         match tap(TapPlace::Before) {
             Err(XdpError::Occupied { attached, .. }) => assert_eq!(attached.name, "xdp_pass"),

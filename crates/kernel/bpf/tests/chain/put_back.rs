@@ -17,7 +17,7 @@ use libbpf_rs::{
 };
 use testbed::{run, wait};
 
-use crate::{DROPPED, Filter, OTHER, in_namespace, send, tap, turns};
+use crate::{DROPPED, Filter, OTHER, send, shield_bed::in_pair, tap, turns};
 
 /// Does `look`, and keeps its CPU busy afterwards, so that what the kernel does later on that CPU waits, until `begin` is done on another CPU.
 fn on_a_busy_core<T>(look: impl Fn() + Send, begin: impl FnOnce() -> T) -> T {
@@ -70,7 +70,7 @@ fn place_map(name: &str) -> MapHandle {
 
 #[test]
 fn who_looks_who_sits_there_takes_nobody_out_of_a_place() {
-    in_namespace(|| {
+    in_pair(|| {
         let (_before, _readers) = tap(TapPlace::Before).unwrap();
         let entry = attached("ekB").unwrap().unwrap().id;
         for turn in 0..turns(5) {
@@ -91,7 +91,7 @@ fn who_looks_who_sits_there_takes_nobody_out_of_a_place() {
 
 #[test]
 fn what_others_emptied_is_put_back_counted_and_told() {
-    in_namespace(|| {
+    in_pair(|| {
         let filter = Filter::new();
         let (tap, _readers) = tap(TapPlace::Behind).unwrap();
         let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
@@ -143,7 +143,7 @@ fn what_others_emptied_is_put_back_counted_and_told() {
 /// Another process that opens the maps while a program starts can have the place emptied: the owner puts the program back.
 #[test]
 fn a_place_that_others_opened_and_closed_while_its_owner_came_is_filled_again() {
-    in_namespace(|| {
+    in_pair(|| {
         let (_before, _readers) = tap(TapPlace::Before).unwrap();
         let entry = attached("ekB").unwrap().unwrap().id;
         let mut emptied = 0;

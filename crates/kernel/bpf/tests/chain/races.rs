@@ -10,7 +10,7 @@ use bpf::{
 };
 use testbed::wait;
 
-use crate::{Filter, PASSED, in_namespace, program, read, send, tap, turns};
+use crate::{Filter, PASSED, program, read, send, shield_bed::in_pair, tap, turns};
 
 /// Begins in threads of this namespace, all at the same moment.
 fn at_once<T: Send>(starts: &[&(dyn Fn() -> T + Sync)]) -> Vec<T> {
@@ -31,7 +31,7 @@ fn at_once<T: Send>(starts: &[&(dyn Fn() -> T + Sync)]) -> Vec<T> {
 
 #[test]
 fn those_who_come_at_the_same_moment_share_the_interface() {
-    in_namespace(|| {
+    in_pair(|| {
         let joins = |place| {
             move || {
                 chain::retry_if_raced(XdpError::is_raced, || tap(place)).map(|tap| Box::new(tap) as Box<dyn Any + Send>)
@@ -62,7 +62,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
 
 #[test]
 fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
-    in_namespace(|| {
+    in_pair(|| {
         let start = || chain::retry_if_raced(XdpError::is_raced, || tap(TapPlace::Before));
         for round in 0..turns(10) {
             // Beside a chain that runs already, and without one.
@@ -91,7 +91,7 @@ fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
 
 #[test]
 fn who_comes_while_the_owner_leaves_gets_the_place() {
-    in_namespace(|| {
+    in_pair(|| {
         let _filter = Filter::new();
         for turn in 0..turns(5) {
             let first = std::sync::Mutex::new(Some(tap(TapPlace::Before).unwrap()));
@@ -108,7 +108,7 @@ fn who_comes_while_the_owner_leaves_gets_the_place() {
 
 #[test]
 fn a_lock_that_another_user_holds_keeps_nobody_from_the_chain() {
-    in_namespace(|| {
+    in_pair(|| {
         const NAMESPACE: &str = "/proc/thread-self/ns/net";
         let mut holder = Command::new("setpriv");
         holder.args(["--reuid=65534", "--regid=65534", "--clear-groups", "flock", "--no-fork", "/proc/self/ns/net"]);

@@ -3,9 +3,25 @@
 
 use bpf::filter::ShieldConfig;
 use rules::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
+use testbed::{Ip, ethernet, run};
 
 pub(crate) const DROP: u32 = 1;
 pub(crate) const PASS: u32 = 2;
+
+/// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for,
+/// and no IPv6.
+pub(crate) fn in_pair(test: impl FnOnce() + Send + 'static) {
+    testbed::in_namespace(move || {
+        std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        run("ip link add ekA type veth peer name ekB");
+        run("ip addr add 198.18.0.1/24 dev ekA");
+        run("ip link set ekA up");
+        run("ip link set ekB up");
+        run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
+        test();
+    });
+}
 
 /// A program that tells what decides.
 pub(crate) fn tell() -> ShieldConfig {
@@ -125,39 +141,21 @@ impl Frame {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
-        for (kind, id) in &self.tags {
-            out.extend(kind.to_be_bytes());
-            out.extend(id.to_be_bytes());
-        }
-        if self.six {
-            let mut body = Vec::new();
+        let mut more = Vec::new();
+        let ip = if self.six {
             for (n, (_, bytes)) in self.extensions.iter().enumerate() {
-                let next = self.extensions.get(n + 1).map_or(self.protocol, |e| e.0);
-                body.push(next);
-                body.extend(&bytes[1..]);
+                more.push(self.extensions.get(n + 1).map_or(self.protocol, |e| e.0));
+                more.extend(&bytes[1..]);
             }
-            body.extend(&self.payload);
-            let first = self.extensions.first().map_or(self.protocol, |e| e.0);
-            out.extend([0x86, 0xdd, 0x60 | self.dscp >> 2, self.dscp << 6, 0, 0]);
-            out.extend((body.len() as u16).to_be_bytes());
-            out.extend([first, 64]);
-            out.extend(self.source);
-            out.extend([0x20; 16]);
-            out.extend(body);
+            Ip::new(self.source, [0x20; 16], self.extensions.first().map_or(self.protocol, |e| e.0))
         } else {
-            let header = 20 + self.options.len();
-            out.extend([8, 0, 0x40 | (header / 4) as u8, self.dscp << 2]);
-            out.extend(((header + self.payload.len()) as u16).to_be_bytes());
-            out.extend([0, 1]);
-            out.extend(self.fragment.to_be_bytes());
-            out.extend([64, self.protocol, 0, 0]);
-            out.extend(&self.source[..4]);
-            out.extend([198, 18, 0, 1]);
-            out.extend(&self.options);
-            out.extend(&self.payload);
-        }
-        out.resize(out.len() + self.padding, 0);
-        out
+            more.extend(&self.options);
+            let [a, b, c, d, ..] = self.source;
+            Ip { fragment: self.fragment, ..Ip::new([a, b, c, d], [198, 18, 0, 1], self.protocol) }
+        };
+        let packet = Ip { tos: self.dscp << 2, ..ip }.packet(&more, &self.payload);
+        let mut frame = ethernet([[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]], &self.tags, &packet);
+        frame.resize(frame.len() + self.padding, 0);
+        frame
     }
 }
