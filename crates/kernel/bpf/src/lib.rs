@@ -35,6 +35,7 @@ mod counters;
 pub mod filter;
 pub mod link;
 mod messages;
+mod pin;
 mod program;
 mod route;
 mod send;

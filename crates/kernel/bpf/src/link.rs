@@ -102,9 +102,14 @@ impl XdpError {
         Self::Pin { operation, path: path.to_owned(), source }
     }
 
+    /// The error of an operation on an interface.
+    pub(crate) fn on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let interface = interface.to_owned();
+        move |source| Self::System { interface, operation, source }
+    }
+
     pub(crate) fn system(interface: &str, operation: &'static str, errno: i32) -> Self {
-        let source = io::Error::from_raw_os_error(errno);
-        Self::System { interface: interface.to_owned(), operation, source }
+        Self::on(interface, operation)(io::Error::from_raw_os_error(errno))
     }
 
     pub(crate) fn setting(text: String) -> Self {
@@ -155,11 +160,7 @@ pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
 pub(crate) fn attach_at_tc(program: BorrowedFd<'_>, interface: &str, operation: &'static str) -> Result<(), XdpError> {
     let on = interface_index(interface)?.cast_signed();
     let made = TcHookBuilder::new(program).ifindex(on).replace(true).handle(1).priority(1).hook(TC_INGRESS).create();
-    made.and_then(|mut hook| hook.attach()).map(drop).map_err(|e| XdpError::System {
-        interface: interface.to_owned(),
-        operation,
-        source: to_io(&e),
-    })
+    made.and_then(|mut hook| hook.attach()).map(drop).map_err(|e| XdpError::on(interface, operation)(to_io(&e)))
 }
 
 /// The kernel's answer about XDP on `interface`.
@@ -316,8 +317,19 @@ impl XdpLink {
     }
 }
 
+/// Attaches a program at tc (tcx) of `interface`, in front of all others or behind them; it goes with the link.
+pub(crate) fn attach_at_tcx(
+    program: BorrowedFd<'_>,
+    interface: &str,
+    (at, flags): (libbpf_sys::bpf_attach_type, u32),
+    operation: &'static str,
+) -> Result<OwnedFd, XdpError> {
+    let index = interface_index(interface)?.cast_signed();
+    create_link(program, index, at, flags).map_err(|errno| XdpError::system(interface, operation, errno))
+}
+
 /// Attaches a program by a link, or gives the kernel's error number.
-pub(crate) fn create_link(
+fn create_link(
     program: BorrowedFd<'_>,
     index: i32,
     at: libbpf_sys::bpf_attach_type,

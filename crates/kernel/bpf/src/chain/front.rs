@@ -10,7 +10,10 @@ use super::{
     slot::SlotMaps,
     state::{STATE, state_bytes},
 };
-use crate::{link::XdpError, program::to_io};
+use crate::{
+    link::XdpError,
+    program::{opts, to_io},
+};
 
 /// CHAIN_RESTS: what follows behind each place, and the same programs again.
 const ENTRIES: u32 = 2 * Place::ALL.len() as u32;
@@ -25,11 +28,7 @@ impl SlotMaps {
     /// its verdicts. `next` is left out once this is dropped, or the process dies; what passes then goes to the kernel.
     pub(crate) fn before(next: BorrowedFd<'_>) -> Result<Self, XdpError> {
         let failed = |operation| move |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed(operation, to_io(&e)));
-        let opts = |flags| libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: flags,
-            ..Default::default()
-        };
+        let opts = |map_flags| opts!(bpf_map_create_opts { map_flags });
         let rests = MapHandle::create(MapType::ProgArray, Some(maps::RESTS), 4, 4, ENTRIES, &opts(0));
         let rests = rests.map_err(failed("make a place for what follows a program"))?;
         let bytes = state_bytes()? as u32;

@@ -1,11 +1,10 @@
 //! A slot: a feature's place in an interface's chain, taken, filled, emptied, handed on.
 
 use std::{
-    ffi::CString,
     fs, io,
     os::{
-        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
@@ -25,6 +24,7 @@ use super::{
 };
 use crate::{
     link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, link_info, program_info, program_name},
+    pin,
     program::to_io,
 };
 
@@ -163,7 +163,7 @@ impl Slot {
             }
             if sys::lock_file::is_stopping() {
                 let source = io::Error::new(io::ErrorKind::Interrupted, "this process was told to end");
-                return Err(system(interface, "wait for a place in the chain", source));
+                return Err(XdpError::on(interface, "wait for a place in the chain")(source));
             }
             sleep(RETRY_PERIOD);
         }
@@ -186,7 +186,7 @@ impl Slot {
             match found {
                 Ok(_) if lock.is_none() => {
                     let source = io::Error::new(io::ErrorKind::PermissionDenied, "this takes root's user id");
-                    return Err(system(interface, "join the chain", source).into());
+                    return Err(XdpError::on(interface, "join the chain")(source).into());
                 }
                 Ok((rests, maps, link)) => break (maps, Attachment::Link(link), rests),
                 // It went while it was looked at.
@@ -218,8 +218,7 @@ impl Slot {
         for taken in &self.places {
             if let Some(none) = &taken.none {
                 self.state.user(taken.place).store(program_info(none.as_fd()).0, Ordering::Relaxed);
-                put(&taken.map, 0, none.as_fd())
-                    .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+                put(&taken.map, 0, none.as_fd()).map_err(XdpError::on(&self.interface, "fill a place of the chain"))?;
             }
         }
         Ok(())
@@ -238,18 +237,18 @@ impl Slot {
     pub fn put(&mut self, programs: &[BorrowedFd<'_>]) -> Result<(), XdpError> {
         if self.link().is_some_and(|link| !link.is_alive()) {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
-            return Err(system(&self.interface, "replace the program", source));
+            return Err(XdpError::on(&self.interface, "replace the program")(source));
         }
         let _lock = (!self.is_called).then(|| lock(&self.interface, Until::Stopped)).transpose()?;
         for (taken, program) in self.places.iter_mut().zip(programs).rev() {
             let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
-            put(&taken.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            put(&taken.map, 0, *program).map_err(XdpError::on(&self.interface, "fill a place of the chain"))?;
             self.state.user(taken.place).store(id, Ordering::SeqCst);
             taken.program = Some((kept, id));
             if taken.place == Place::Crossing {
                 let cross = cross(&taken.map)?;
                 put(&self.maps.0.rests, Place::Crossing as u32, cross.as_fd())
-                    .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+                    .map_err(XdpError::on(&self.interface, "fill a place of the chain"))?;
             }
         }
         self.call_rests()?;
@@ -273,7 +272,7 @@ impl Slot {
         let last = last.map(|place| place as u32).max().unwrap_or(0);
         for (place, program) in self.rests.iter().filter(|(place, _)| (*place as u32) < last) {
             put(&self.maps.0.rests, *place as u32, program.as_fd())
-                .map_err(|e| system(&self.interface, "have the places before go on to this one", e))?;
+                .map_err(XdpError::on(&self.interface, "have the places before go on to this one"))?;
         }
         self.is_called = true;
         Ok(())
@@ -414,15 +413,12 @@ impl Slot {
             (link.as_fd(), path),
         ];
         for (n, (fd, path)) in all.iter().enumerate() {
-            let name = c_path(path)?;
-            // SAFETY: the descriptor is borrowed and the string is terminated; both outlive the call.
-            let code = unsafe { libbpf_sys::bpf_obj_pin(raw(fd), name.as_ptr()) };
-            if code < 0 {
+            if let Err(error) = pin::keep(*fd, path) {
                 // The first failure is what is told.
                 for (_, path) in &all[..n] {
                     let _ = fs::remove_file(path);
                 }
-                return Err(XdpError::pin("pin the program as", path, io::Error::from_raw_os_error(-code)));
+                return Err(error);
             }
         }
         self.pinned = true;
@@ -432,7 +428,7 @@ impl Slot {
     /// True if the link pinned as `path` is on no interface any more: that was removed, in whichever network namespace it was. False also where
     /// it cannot be asked.
     pub fn is_over(path: &Path) -> bool {
-        let info = open_pin(path).ok().and_then(|link| link_info(link.as_fd()).ok());
+        let info = pin::open(path).ok().and_then(|link| link_info(link.as_fd()).ok());
         info.is_some_and(|info| {
             // SAFETY: for an XDP link the kernel fills this member of the union, and zeros are valid too.
             let on = unsafe { info.__bindgen_anon_1.xdp.ifindex };
@@ -445,7 +441,7 @@ impl Slot {
     /// # Errors
     /// [`XdpError::Pin`] if there is none, its interface is gone, or another version pinned it.
     pub fn open(path: &Path, place: Place) -> Result<Self, XdpError> {
-        let link = XdpLink::adopt(open_pin(path)?).map_err(|source| XdpError::pin("take over", path, source))?;
+        let link = XdpLink::adopt(pin::open(path)?).map_err(|source| XdpError::pin("take over", path, source))?;
         let (link, interface) = link;
         let [map, rests, state, names] = beside(path);
         let open = |path: &Path| MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)));
@@ -498,8 +494,8 @@ fn find(
     let own = |name: &str| places.iter().any(|place| place.map() == name);
     let maps = Maps::of_chain(runs.id, |name| own(name) || [RESTS, STATE, NAMES].contains(&name))?;
     let link = link_of(runs.id, index);
-    let link = link.map_err(|e| system(interface, "find the chain's link (which takes CAP_SYS_ADMIN)", e))?;
-    let (link, _) = XdpLink::adopt(link).map_err(|e| system(interface, "join the chain", e))?;
+    let link = link.map_err(XdpError::on(interface, "find the chain's link (which takes CAP_SYS_ADMIN)"))?;
+    let (link, _) = XdpLink::adopt(link).map_err(XdpError::on(interface, "join the chain"))?;
     Ok((maps, link))
 }
 
@@ -520,17 +516,13 @@ fn is_free(place: Place, map: &MapHandle, state: &ChainState) -> Result<(), Busy
 /// Lock by which chains of this network namespace are joined and left one after the other. None: this process is not root's, which makes chains and
 /// joins none.
 fn lock(interface: &str, until: Until) -> Result<Option<LockFile>, XdpError> {
-    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(|e| system(interface, "tell the namespace", e))?;
+    let namespace = fs::metadata("/proc/thread-self/ns/net").map_err(XdpError::on(interface, "tell the namespace"))?;
     match LockFile::take(&format!("chain@{}", namespace.ino()), until) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) if error.is_denied() && !nix::unistd::geteuid().is_root() => Ok(None),
-        Err(error @ LockError::Held { .. }) => Err(system(interface, "join or leave the chain", error.into())),
-        Err(error) => Err(system(interface, "join the chain", error.into())),
+        Err(error @ LockError::Held { .. }) => Err(XdpError::on(interface, "join or leave the chain")(error.into())),
+        Err(error) => Err(XdpError::on(interface, "join the chain")(error.into())),
     }
-}
-
-fn system(interface: &str, operation: &'static str, source: io::Error) -> XdpError {
-    XdpError::System { interface: interface.to_owned(), operation, source }
 }
 
 /// The names beside that of the link: of the place, of what follows, of the state, and of the rules' names.
@@ -541,19 +533,4 @@ fn beside(path: &Path) -> [PathBuf; 4] {
         name.push(what);
         path.with_file_name(name)
     })
-}
-
-fn open_pin(path: &Path) -> Result<OwnedFd, XdpError> {
-    let name = c_path(path)?;
-    // SAFETY: the string is terminated and outlives the call.
-    let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
-    if fd < 0 {
-        return Err(XdpError::pin("open", path, io::Error::from_raw_os_error(-fd)));
-    }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn c_path(path: &Path) -> Result<CString, XdpError> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|e| XdpError::pin("use", path, e.into()))
 }

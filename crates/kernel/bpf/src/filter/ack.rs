@@ -1,13 +1,9 @@
 //! The program at tc that makes connections of right SYN cookies (`src/filter/shield_ack.bpf.c`).
 
 use std::{
-    ffi::CString,
     io,
     mem::MaybeUninit,
-    os::{
-        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
     sync::OnceLock,
 };
@@ -16,7 +12,8 @@ use libbpf_rs::{MapHandle, libbpf_sys};
 
 use crate::{
     counters::per_cpu,
-    link::{XdpError, create_link, interface_index},
+    link::{XdpError, attach_at_tcx},
+    pin,
     program::{Program, ProgramError, kernel_has},
     skel::shield_ack::{ShieldAckSkelBuilder, types::shield_ack_count},
 };
@@ -90,10 +87,8 @@ impl ShieldAck {
     /// # Errors
     /// [`XdpError::System`] for what the kernel refuses.
     pub fn attach(AckProgram { program, counts }: AckProgram, interface: &str) -> Result<Self, XdpError> {
-        let index = interface_index(interface)?.cast_signed();
         let operation = "attach the program that ends handshakes at tc ingress";
-        let link = create_link(program.as_fd(), index, libbpf_sys::BPF_TCX_INGRESS, 0)
-            .map_err(|errno| XdpError::system(interface, operation, errno))?;
+        let link = attach_at_tcx(program.as_fd(), interface, (libbpf_sys::BPF_TCX_INGRESS, 0), operation)?;
         Ok(Self { link, counts })
     }
 
@@ -102,14 +97,7 @@ impl ShieldAck {
     /// # Errors
     /// [`XdpError::Pin`] if there is none.
     pub fn take_over(AckProgram { program, counts }: AckProgram, path: &Path) -> Result<Self, XdpError> {
-        let name = c_path(path)?;
-        // SAFETY: the string is terminated and outlives the call.
-        let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
-        if fd < 0 {
-            return Err(XdpError::pin("open", path, io::Error::from_raw_os_error(-fd)));
-        }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        let link = unsafe { OwnedFd::from_raw_fd(fd) };
+        let link = pin::open(path)?;
         // SAFETY: both descriptors are borrowed for the call; no options are given.
         let code = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
         if code < 0 {
@@ -120,21 +108,11 @@ impl ShieldAck {
 
     /// Keeps it on the interface under the name `path` of a BPF file system, beyond the end of this process.
     pub fn pin(&self, path: &Path) -> Result<(), XdpError> {
-        let name = c_path(path)?;
-        // SAFETY: the descriptor is borrowed and the string is terminated; both outlive the call.
-        let code = unsafe { libbpf_sys::bpf_obj_pin(self.link.as_raw_fd(), name.as_ptr()) };
-        if code < 0 {
-            return Err(XdpError::pin("pin the program as", path, io::Error::from_raw_os_error(-code)));
-        }
-        Ok(())
+        pin::keep(self.link.as_fd(), path)
     }
 
     /// Its counts, over all CPUs.
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }
-}
-
-fn c_path(path: &Path) -> Result<CString, XdpError> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|e| XdpError::pin("use", path, e.into()))
 }

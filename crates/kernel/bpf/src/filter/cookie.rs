@@ -124,7 +124,7 @@ impl HostCookies {
     /// # Errors
     /// [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
     pub fn kernel_needs(interface: &str) -> Result<(), XdpError> {
-        if settings("tcp_syncookies").map_err(failed_on(interface, SETTINGS))?.first() == Some(&0) {
+        if settings("tcp_syncookies").map_err(XdpError::on(interface, SETTINGS))?.first() == Some(&0) {
             return Err(XdpError::Unsupported {
                 interface: interface.to_owned(),
                 program: PROGRAM.0,
@@ -139,7 +139,7 @@ impl HostCookies {
 
     /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
     pub fn of(interface: &str) -> Result<Self, XdpError> {
-        let failed = |operation| failed_on(interface, operation);
+        let failed = |operation| XdpError::on(interface, operation);
         let setting = |name: &str| settings(name).map_err(failed(SETTINGS));
         let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
         // Not from /sys, which may show another namespace than that of this thread.
@@ -190,11 +190,6 @@ const SETTINGS: &str = "read net.ipv4.tcp_* for SYN cookies";
 fn settings(name: &str) -> io::Result<Vec<u64>> {
     let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))?;
     Ok(text.split_whitespace().filter_map(|n| n.parse().ok()).collect())
-}
-
-fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error) -> XdpError {
-    let interface = interface.to_owned();
-    move |source| XdpError::System { interface, operation, source }
 }
 
 /// The proof of sources to a gateway that they exist.
@@ -472,11 +467,7 @@ fn key_v6(address: &[u8; 16]) -> [u8; 8] {
 
 /// A veth takes XDP_TX only while its peer runs an XDP program, a redirect whenever that runs NAPI.
 fn by_redirect(interface: &str) -> Result<bool, XdpError> {
-    let refused = |source: String| XdpError::System {
-        interface: interface.to_owned(),
-        operation: "ask for the driver",
-        source: io::Error::other(source),
-    };
+    let refused = |source: String| XdpError::on(interface, "ask for the driver")(io::Error::other(source));
     let mut ethtool = Ethtool::open().map_err(|e| refused(e.to_string()))?;
     let driver = ethtool.driver(interface).map_err(|e| refused(e.to_string()))?;
     Ok(driver.is_some_and(|d| d.driver == "veth"))

@@ -8,7 +8,7 @@ use std::{
 use libbpf_rs::libbpf_sys;
 
 use crate::{
-    link::{XdpError, create_link, interface_index},
+    link::{XdpError, attach_at_tcx, interface_index},
     program::{Program, needs_tcx},
     skel::shield_hold::ShieldHoldSkelBuilder,
 };
@@ -28,15 +28,13 @@ impl StackHold {
     /// # Errors
     /// [`crate::ProgramError::Kernel`] below 6.6, which has no tcx; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
-        let index = interface_index(interface)?.cast_signed();
+        interface_index(interface)?;
         needs_tcx("`--backend ring`", "use `--backend xdp`, with `--xdp-mode generic` where the driver has no XDP")?;
         let mut object = MaybeUninit::uninit();
         let skel = PROGRAM.load(PROGRAM.open::<ShieldHoldSkelBuilder>(&mut object)?)?;
         let program = PROGRAM.descriptor(skel.progs.shield_hold.as_fd())?;
-        let attach = |at| {
-            create_link(program.as_fd(), index, at, libbpf_sys::BPF_F_BEFORE)
-                .map_err(|errno| XdpError::system(interface, "keep this host's stack away by a program at tc", errno))
-        };
+        let operation = "keep this host's stack away by a program at tc";
+        let attach = |at| attach_at_tcx(program.as_fd(), interface, (at, libbpf_sys::BPF_F_BEFORE), operation);
         Ok(Self { _links: [attach(libbpf_sys::BPF_TCX_INGRESS)?, attach(libbpf_sys::BPF_TCX_EGRESS)?] })
     }
 }

@@ -74,7 +74,7 @@ impl ShieldLink {
         let refused = std::error::Error::source(&refused).map_or_else(|| refused.to_string(), ToString::to_string);
         let both = format!("{refused}; {} runs the new rules already and cannot be put back: {why}", first.interface());
         let operation = "replace the shield's program";
-        Err(XdpError::System { interface: second.interface().to_owned(), operation, source: io::Error::other(both) })
+        Err(XdpError::on(second.interface(), operation)(io::Error::other(both)))
     }
 
     fn update(&mut self, program: OwnedFd) -> Result<(), XdpError> {

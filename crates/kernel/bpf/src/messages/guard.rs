@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 
 use crate::{
     PortOwners,
-    link::{XdpError, attach_at_tc, create_link, interface_index},
+    link::{XdpError, attach_at_tc, attach_at_tcx, interface_index},
     program::{Program, ProgramError, needs_tcx, to_io},
     skel::guard::GuardSkelBuilder,
 };
@@ -50,10 +50,8 @@ impl LinkGuard {
         let skel = PROGRAM.load(open)?;
         attach_at_tc(skel.progs.link_guard_out.as_fd(), door, "guard programs of other users by a program at tc")?;
         let brings = PROGRAM.descriptor(skel.progs.link_guard_in.as_fd())?;
-        let link =
-            create_link(brings.as_fd(), wire_index.cast_signed(), libbpf_sys::BPF_TCX_INGRESS, 0).map_err(|errno| {
-                XdpError::system(wire, "bring frames to programs of other users by a program at tc", errno)
-            })?;
+        let operation = "bring frames to programs of other users by a program at tc";
+        let link = attach_at_tcx(brings.as_fd(), wire, (libbpf_sys::BPF_TCX_INGRESS, 0), operation)?;
         let counts = PROGRAM.map(&skel.maps.guard_refused)?;
         Ok(Self { sockets: PROGRAM.map(&skel.maps.guarded_sockets)?, counts, _brings: link })
     }

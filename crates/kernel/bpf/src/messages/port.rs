@@ -157,11 +157,7 @@ fn wide(ports: &RangeInclusive<u16>) -> RangeInclusive<u32> {
 }
 
 pub(super) fn mac_of(interface: &str) -> Result<[u8; 6], XdpError> {
-    let asked = sys::link::mac(interface).map_err(|source| XdpError::System {
-        interface: interface.to_owned(),
-        operation: "ask for the address",
-        source,
-    })?;
+    let asked = sys::link::mac(interface).map_err(XdpError::on(interface, "ask for the address"))?;
     asked.ok_or_else(|| {
         XdpError::setting(format!("{interface} has no Ethernet address: messages between nodes need one"))
     })

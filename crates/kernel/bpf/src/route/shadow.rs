@@ -1,9 +1,8 @@
 //! Frames that the kernel sends out of a port, compared with the program's decisions.
 
 use std::{
-    io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
 };
 
 use libbpf_rs::{MapCore, MapFlags, libbpf_sys, skel::OpenSkel};
@@ -11,7 +10,7 @@ use libbpf_rs::{MapCore, MapFlags, libbpf_sys, skel::OpenSkel};
 use super::tables::{PROGRAM as ROUTE, RouteTables};
 use crate::{
     bytes::{word32, word64},
-    link::{XdpError, interface_index},
+    link::{XdpError, attach_at_tcx, interface_index},
     program::{Program, ProgramError, needs_tcx, to_io},
     skel::{
         route::types::{route_egress, route_sample},
@@ -50,22 +49,9 @@ impl RouteEgressWatch {
         }
         tables.lend(open.open_object_mut()).map_err(|source| PROGRAM.refused(source))?;
         let skel = PROGRAM.load(open)?;
-        let opts = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let program = skel.progs.ek_route_out.as_fd().as_raw_fd();
-        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(program, index.cast_signed(), libbpf_sys::BPF_TCX_EGRESS, &raw const opts)
-        };
-        if fd < 0 {
-            let source = io::Error::from_raw_os_error(-fd);
-            let operation = "attach the program that compares at tc egress";
-            return Err(XdpError::System { interface: interface.to_owned(), operation, source });
-        }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        Ok(Self { _link: unsafe { OwnedFd::from_raw_fd(fd) } })
+        let (program, at) = (skel.progs.ek_route_out.as_fd(), (libbpf_sys::BPF_TCX_EGRESS, 0));
+        let operation = "attach the program that compares at tc egress";
+        Ok(Self { _link: attach_at_tcx(program, interface, at, operation)? })
     }
 }
 

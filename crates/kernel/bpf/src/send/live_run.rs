@@ -70,11 +70,8 @@ pub(crate) struct Anchor {
 
 impl Anchor {
     pub(crate) fn hold(program: BorrowedFd<'_>, name: Program) -> Result<Self, XdpError> {
-        let tap = Tap::create("ekgen%d").map_err(|source| XdpError::System {
-            interface: "/dev/net/tun".into(),
-            operation: "make a TAP device to hold the program, which a sender that sleeps needs,",
-            source,
-        })?;
+        let operation = "make a TAP device to hold the program, which a sender that sleeps needs,";
+        let tap = Tap::create("ekgen%d").map_err(XdpError::on("/dev/net/tun", operation))?;
         Ok(Self { _link: XdpLink::attach(program.as_fd(), name, tap.name(), XdpMode::Native)?, _tap: tap })
     }
 }

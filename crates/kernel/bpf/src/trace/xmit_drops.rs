@@ -24,9 +24,8 @@ impl XmitDrops {
     /// Starts counting for `interface` of the calling thread's network namespace. Needs CAP_BPF and CAP_PERFMON, and a kernel with BTF.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?;
-        let netns = File::open("/proc/thread-self/ns/net").and_then(|f| f.metadata()).map_err(|source| {
-            XdpError::System { interface: interface.to_owned(), operation: "tell the network namespace", source }
-        })?;
+        let netns = File::open("/proc/thread-self/ns/net").and_then(|f| f.metadata());
+        let netns = netns.map_err(XdpError::on(interface, "tell the network namespace"))?;
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<XmitDropsSkelBuilder>(&mut object)?;
