@@ -11,8 +11,7 @@ use model::{
 };
 use route::{RouteError, RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
-use testbed::{RouterBed, nft, run, wait, write_pcap};
-use wire::checksum::Sum;
+use testbed::{Ip, RouterBed, ethernet, nft, run, wait, write_pcap};
 use world::settings;
 
 /// `a` - `r` - `b`, where `r` forwards.
@@ -124,39 +123,24 @@ impl Sent {
         body.resize(28, 0);
         body.extend([0xe0, 0x0e]);
         body.extend(number.to_be_bytes());
-        let mut frame = [R, A].concat();
-        if let Some(tag) = self.tag {
-            frame.extend([0x81, 0]);
-            frame.extend(tag.to_be_bytes());
-        }
-        if self.v6 {
-            let (next, extension) = match self.fragment {
-                Some((at, more)) => {
-                    let [high, low] = (at << 3 | u16::from(more)).to_be_bytes();
-                    (44, vec![self.protocol, 0, high, low, 0, 0, 0, 9])
-                }
-                None => (self.protocol, Vec::new()),
-            };
-            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            frame.extend(((extension.len() + body.len()) as u16 + self.longer).to_be_bytes());
-            frame.extend([next, 64]);
-            frame.extend([0x20, 1, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, self.from]);
-            frame.extend([0x20, 1, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2]);
-            frame.extend(extension);
-        } else {
-            let offset = self.fragment.map_or(0x4000, |(at, more)| at | u16::from(more) << 13);
-            let mut header = vec![0x45, 0];
-            header.extend((20 + body.len() as u16 + self.longer).to_be_bytes());
-            header.extend(number.to_be_bytes());
-            header.extend(offset.to_be_bytes());
-            header.extend([64, self.protocol, 0, 0, 198, 18, 1, self.from, 198, 18, 2, 2]);
-            let sum = Sum::new().bytes(&header).finish();
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend([8, 0]);
-            frame.extend(header);
-        }
-        frame.extend(body);
-        frame
+        // Bytes that the header counts and that are not there.
+        let body = [body, vec![0; self.longer.into()]].concat();
+        let host = |net, host| [0x20, 1, 0, 2, 0, 0, 0, net, 0, 0, 0, 0, 0, 0, 0, host];
+        let v6 = |next| Ip::new(host(1, self.from), host(2, 2), next);
+        let mut packet = match self.fragment {
+            Some((at, more)) if self.v6 => {
+                let [high, low] = (at << 3 | u16::from(more)).to_be_bytes();
+                v6(44).packet(&[self.protocol, 0, high, low, 0, 0, 0, 9], &body)
+            }
+            None if self.v6 => v6(self.protocol).packet(&[], &body),
+            fragment => {
+                let fragment = fragment.map_or(0x4000, |(at, more)| at | u16::from(more) << 13);
+                let ip = Ip::new([198, 18, 1, self.from], [198, 18, 2, 2], self.protocol);
+                Ip { id: number, fragment, ..ip }.packet(&[], &body)
+            }
+        };
+        packet.truncate(packet.len() - usize::from(self.longer));
+        ethernet([R, A], self.tag.map(|tag| (0x8100, tag)).as_slice(), &packet)
     }
 }
 
