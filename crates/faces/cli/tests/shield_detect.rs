@@ -4,7 +4,6 @@
 use std::{
     fs,
     net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
-    ops::Deref,
     path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
@@ -24,24 +23,13 @@ const FLOOD_TIME: &str = "2s";
 /// Packets between two looks at a counter, half a millisecond apart, that only a flood brings.
 const JUMP: u64 = 12;
 
-/// A host with the shield, and the network with a client and a flooder.
-struct Bed(ShieldBed);
-
-impl Deref for Bed {
-    type Target = ShieldBed;
-
-    fn deref(&self) -> &ShieldBed {
-        &self.0
-    }
-}
-
 /// With keys of `[detection]`.
-fn bed(tag: &str, detection: &str) -> Option<Bed> {
+fn bed(tag: &str, detection: &str) -> Option<ShieldBed> {
     bed_with(tag, "", detection)
 }
 
 /// With keys of the file, too, and rules behind `[detection]`.
-fn bed_with(tag: &str, keys: &str, detection: &str) -> Option<Bed> {
+fn bed_with(tag: &str, keys: &str, detection: &str) -> Option<ShieldBed> {
     let mut bed = ShieldBed::host(EVENKEEL, tag)?;
     // It takes live frames, and answers of the shield.
     bed.server.feature("rx-gro", true);
@@ -50,7 +38,7 @@ fn bed_with(tag: &str, keys: &str, detection: &str) -> Option<Bed> {
         "{keys}\nprotect = [\"{SERVER}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n"
     ));
     bed.run(&rules, &[]);
-    Some(Bed(bed))
+    Some(bed)
 }
 
 /// What happened so far.
@@ -71,95 +59,93 @@ fn serve(end: &End, port: u16) -> SocketAddr {
     address
 }
 
-impl Bed {
-    /// A flood, to its end; how long after its first packet the first was dropped or answered.
-    fn flood(&self, arguments: &[&str]) -> Option<Duration> {
-        let mut all = vec!["gen", self.client.interface(), "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac"];
-        let mac = self.server.link.mac.to_string();
-        if arguments[0] == "--pcap" {
-            all.pop();
-        } else {
-            all.extend([mac.as_str(), "--dst", SERVER]);
-        }
-        all.extend(arguments);
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let clock = scope.spawn(|| self.host.run(|| time_to_act(&self.interface, &over)));
-            let ending = Ends(&over);
-            thread::sleep(Duration::from_millis(50));
-            let done = self.client.command(EVENKEEL).args(all).output().expect("the program starts");
-            assert!(done.status.success(), "{}", said(&done));
-            drop(ending);
-            clock.join().expect("a time")
-        })
+/// A flood, to its end; how long after its first packet the first was dropped or answered.
+fn floods(bed: &ShieldBed, arguments: &[&str]) -> Option<Duration> {
+    let mut all = vec!["gen", bed.client.interface(), "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac"];
+    let mac = bed.server.link.mac.to_string();
+    if arguments[0] == "--pcap" {
+        all.pop();
+    } else {
+        all.extend([mac.as_str(), "--dst", SERVER]);
     }
+    all.extend(arguments);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clock = scope.spawn(|| bed.host.run(|| time_to_act(&bed.interface, &over)));
+        let ending = Ends(&over);
+        thread::sleep(Duration::from_millis(50));
+        let done = bed.client.command(EVENKEEL).args(all).output().expect("the program starts");
+        assert!(done.status.success(), "{}", said(&done));
+        drop(ending);
+        clock.join().expect("a time")
+    })
+}
 
-    /// Frames of this kernel's sockets that found no place in the queue of the host's interface.
-    fn lost_before(&self) -> u64 {
-        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.client.interface());
-        self.client.read(&path).trim().parse().expect("a number")
-    }
+/// Frames of this kernel's sockets that found no place in the queue of the host's interface.
+fn lost_before(bed: &ShieldBed) -> u64 {
+    let path = format!("/sys/class/net/{}/statistics/tx_dropped", bed.client.interface());
+    bed.client.read(&path).trim().parse().expect("a number")
+}
 
-    /// Datagrams, one in a millisecond or so, from some source ports in turn while `work` goes on: how many there were, and how many were
-    /// lost of which the queue before XDP lost none. Frames of a flood that it lost count there as well: the true number is not below this, and not above
-    /// [`Bed::beside_in_all`].
-    fn beside<T>(&self, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
-        let before = self.lost_before();
-        let (done, sent, lost) = self.beside_in_all(ports, work);
-        (done, sent, lost.saturating_sub(self.lost_before() - before))
-    }
+/// Datagrams, one in a millisecond or so, from some source ports in turn while `work` goes on: how many there were, and how many were
+/// lost of which the queue before XDP lost none. Frames of a flood that it lost count there as well: the true number is not below this, and not above
+/// [`beside_in_all`].
+fn beside<T>(bed: &ShieldBed, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
+    let before = lost_before(bed);
+    let (done, sent, lost) = beside_in_all(bed, ports, work);
+    (done, sent, lost.saturating_sub(lost_before(bed) - before))
+}
 
-    /// The same with all that were lost, in the queue before XDP too.
-    fn beside_in_all<T>(&self, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
-        let receiver = self.host.run(|| UdpSocket::bind((SERVER, 4009)).expect("a socket"));
-        receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
-        let senders = ports.iter().map(|&port| {
-            let socket = self.client.run(|| UdpSocket::bind((CLIENT, port)).expect("a socket"));
-            socket.connect((SERVER, 4009)).expect("connected");
-            socket
-        });
-        let senders: Vec<UdpSocket> = senders.collect();
-        let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-        let (done, received) = thread::scope(|scope| {
-            scope.spawn(|| {
-                for socket in senders.iter().cycle() {
-                    if over.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    sent.fetch_add(u64::from(socket.send(b"ek").is_ok()), Ordering::Relaxed);
-                    thread::sleep(Duration::from_millis(1));
+/// The same with all that were lost, in the queue before XDP too.
+fn beside_in_all<T>(bed: &ShieldBed, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
+    let receiver = bed.host.run(|| UdpSocket::bind((SERVER, 4009)).expect("a socket"));
+    receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
+    let senders = ports.iter().map(|&port| {
+        let socket = bed.client.run(|| UdpSocket::bind((CLIENT, port)).expect("a socket"));
+        socket.connect((SERVER, 4009)).expect("connected");
+        socket
+    });
+    let senders: Vec<UdpSocket> = senders.collect();
+    let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, received) = thread::scope(|scope| {
+        scope.spawn(|| {
+            for socket in senders.iter().cycle() {
+                if over.load(Ordering::Relaxed) {
+                    return;
                 }
-            });
-            let counted = scope.spawn(|| {
-                let mut received = 0;
-                loop {
-                    match receiver.recv(&mut [0; 8]) {
-                        // Floods go to other ports.
-                        Ok(_) => received += 1,
-                        Err(_) if over.load(Ordering::Relaxed) => return received,
-                        Err(_) => {}
-                    }
-                }
-            });
-            let ending = Ends(&over);
-            let done = work();
-            drop(ending);
-            (done, counted.join().expect("a count"))
+                sent.fetch_add(u64::from(socket.send(b"ek").is_ok()), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(1));
+            }
         });
-        let sent = sent.into_inner();
-        (done, sent, sent.saturating_sub(received))
-    }
+        let counted = scope.spawn(|| {
+            let mut received = 0;
+            loop {
+                match receiver.recv(&mut [0; 8]) {
+                    // Floods go to other ports.
+                    Ok(_) => received += 1,
+                    Err(_) if over.load(Ordering::Relaxed) => return received,
+                    Err(_) => {}
+                }
+            }
+        });
+        let ending = Ends(&over);
+        let done = work();
+        drop(ending);
+        (done, counted.join().expect("a count"))
+    });
+    let sent = sent.into_inner();
+    (done, sent, sent.saturating_sub(received))
+}
 
-    /// Fragments of 256 sources, all later ones, as a capture file.
-    fn fragments(&self) -> String {
-        let frame = |source| {
-            let mut frame = [self.server.link.mac.0, self.client.link.mac.0].concat();
-            frame.extend([8, 0, 0x45, 0, 0, 46, 0, 7, 0, 150, 64, 17, 0, 0, 10, 1, 2, source, 198, 18, 0, 2]);
-            frame.resize(60, 0);
-            frame
-        };
-        self.pcap("fragments.pcap", (0..=255).map(frame))
-    }
+/// Fragments of 256 sources, all later ones, as a capture file.
+fn fragments(bed: &ShieldBed) -> String {
+    let frame = |source| {
+        let mut frame = [bed.server.link.mac.0, bed.client.link.mac.0].concat();
+        frame.extend([8, 0, 0x45, 0, 0, 46, 0, 7, 0, 150, 64, 17, 0, 0, 10, 1, 2, source, 198, 18, 0, 2]);
+        frame.resize(60, 0);
+        frame
+    };
+    bed.pcap("fragments.pcap", (0..=255).map(frame))
 }
 
 /// Watches the driver's counters (answers leave a veth by redirect); to be called in the host's namespace.
@@ -193,7 +179,7 @@ fn time_to_act(interface: &str, over: &AtomicBool) -> Option<Duration> {
 fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
     let _alone = alone();
     let Some(bed) = bed("ekdta", "baseline = { learn = false }\nthreshold = { packets = 15000 }") else { return };
-    let fragments = bed.fragments();
+    let fragments = fragments(&bed);
     // Calm first: datagrams, and connections to a port that is open.
     let address = serve(&bed.server, 80);
     let connect = || bed.client.run(|| TcpStream::connect_timeout(&address, WAIT_TIMEOUT));
@@ -204,7 +190,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
             thread::sleep(Duration::from_millis(2));
         });
     };
-    let ((), sent, lost) = bed.beside(&[4000], calm);
+    let ((), sent, lost) = beside(&bed, &[4000], calm);
     assert!(sent > 50 && lost == 0, "{lost} of {sent}");
     assert_eq!(events(&bed), [Value::Null; 0]);
 
@@ -228,13 +214,13 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
                     }
                 });
                 let ending = Ends(&over);
-                let took = bed.flood(arguments);
+                let took = floods(&bed, arguments);
                 drop(ending);
                 client.join().expect("connections");
                 took
             })
         };
-        let (took, sent, lost) = bed.beside(&[4000], work);
+        let (took, sent, lost) = beside(&bed, &[4000], work);
         let took = took.unwrap_or_else(|| panic!("{class}: nothing was done\n{}", log(&bed.path("events"))));
         ends(&bed);
         let events = events(&bed).split_off(before);
@@ -246,7 +232,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
         assert!(connects.into_inner() > 0, "{class}: nobody connected");
         // What was withdrawn is gone.
         bed.wait("the rules against it are gone", || {
-            let ((), sent, lost) = bed.beside(&[123], || thread::sleep(Duration::from_millis(200)));
+            let ((), sent, lost) = beside(&bed, &[123], || thread::sleep(Duration::from_millis(200)));
             sent > 20 && lost == 0
         });
     }
@@ -269,7 +255,7 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
     let short = Duration::from_millis(300);
     assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "in peace");
     thread::scope(|scope| {
-        scope.spawn(|| bed.flood(&["--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"]));
+        scope.spawn(|| floods(&bed, &["--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"]));
         bed.wait("it is challenged", || events(&bed).iter().any(|event| event["event"] == "mitigating"));
         assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "under attack");
         // In the host's network, and in front of the /sys of all, where the BPF file system is.
@@ -295,13 +281,13 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     let _alone = alone();
     let file = "baseline = { learn = false }\nthreshold = { packets = 15000 }\n[[rule]]\nname = \"own\"\naction = \"drop\"\nprotocol = \"gre\"";
     let Some(mut bed) = bed("ekdtl", file) else { return };
-    let listed = |bed: &Bed| {
+    let listed = |bed: &ShieldBed| {
         let shown: Value = serde_json::from_slice(&bed.shield(&["list", "--json"]).stdout).expect("JSON");
         let shields = shown["shields"].as_array().expect("shields");
         let own = shields.iter().find(|shield| shield["interface"] == *bed.interface);
         ["rules", "attack_rules"].map(|key| own.and_then(|own| own[key].as_u64()).unwrap_or_else(|| panic!("{shown}")))
     };
-    let column = |bed: &Bed| {
+    let column = |bed: &ShieldBed| {
         let table = said(&bed.shield(&["list"]));
         let end = table.find("RULES").expect("a column") + "RULES".len();
         let row = table.lines().find(|row| row.contains(&bed.interface)).unwrap_or_else(|| panic!("{table}"));
@@ -315,7 +301,7 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
     let flooding = Running::silent(flood.args(words(&line)).args(["--udp", "--src", "10.0.0.0/30", "--flows", "4"]));
     bed.wait("rules hold against it", || listed(&bed)[1] > 0);
     assert_eq!((listed(&bed)[0], column(&bed)), (1, "1".to_owned()));
-    bed.0.kill();
+    bed.kill();
     let status = bed.status();
     let of_attack = status["rules"].as_array().expect("rules").iter().filter(|rule| rule["attack"] == true).count();
     assert_eq!((listed(&bed), column(&bed)), ([1, of_attack as u64], "1".to_owned()), "{status}");
@@ -334,9 +320,9 @@ fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
     // Every second datagram of the client looks as the flood does. Sources are known when they were there for two seconds.
     let work = || {
         thread::sleep(Duration::from_millis(2600));
-        bed.flood(&flood)
+        floods(&bed, &flood)
     };
-    let (took, sent, lost) = bed.beside_in_all(&[123, 4000], work);
+    let (took, sent, lost) = beside_in_all(&bed, &[123, 4000], work);
     ends(&bed);
     let events = events(&bed);
     let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
