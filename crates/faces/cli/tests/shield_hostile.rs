@@ -5,7 +5,6 @@ use std::{
     fs::{self, OpenOptions},
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
-    ops::{Deref, DerefMut},
     os::{
         fd::AsRawFd,
         unix::{
@@ -31,110 +30,87 @@ use testbed::{CLIENT, Running, ShieldBed, WAIT_TIMEOUT, alone, bind, log, said};
 const PROTECTED: &str = "198.18.0.3";
 const METRICS: u16 = 9464;
 
-/// A client and the host with the shield, which fails closed.
-struct Bed {
-    shield: ShieldBed,
-    /// What is mounted.
-    full: Option<PathBuf>,
-}
+/// A place where something is mounted, until it is dropped.
+struct Mounted(PathBuf);
 
-impl Deref for Bed {
-    type Target = ShieldBed;
-
-    fn deref(&self) -> &ShieldBed {
-        &self.shield
-    }
-}
-
-impl DerefMut for Bed {
-    fn deref_mut(&mut self) -> &mut ShieldBed {
-        &mut self.shield
-    }
-}
-
-impl Drop for Bed {
+impl Drop for Mounted {
     fn drop(&mut self) {
-        drop(self.running.take());
-        // Whatever a failed test has left mounted.
-        if let Some(full) = &self.full {
-            let _ = umount2(full, MntFlags::MNT_DETACH);
-        }
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
     }
 }
 
-fn bed(tag: &str) -> Option<Bed> {
+/// A client and the host with the shield.
+fn bed(tag: &str) -> Option<ShieldBed> {
     let shield = ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)?;
     shield.server.address(&format!("{PROTECTED}/24"));
     shield.client.knows(PROTECTED, &shield.server);
-    Some(Bed { shield, full: None })
+    Some(shield)
 }
 
-impl Bed {
-    /// Starts the shield, which fails closed, and waits until it answers.
-    fn run(&mut self, rules: &str, more: &[&str], stdout: Stdio, stderr: Stdio) {
-        let rules = self.rules(rules);
-        let mut command = self.command(&["run", &self.interface, "--rules", &rules, "--fail", "closed"]);
-        command.args(["--fail-after", "0.4"]).args(more).stdout(stdout).stderr(stderr);
-        self.running = Some(Running::start(&mut command));
-        let answers = || {
-            let status = self.shield(&["status", &self.interface, "--json", "--interval", "0.1"]);
-            serde_json::from_slice(&status.stdout).is_ok_and(|status: Value| status["pid"].is_number())
-        };
-        self.wait("the shield answers", answers);
-    }
+/// Starts the shield, which fails closed, and waits until it answers.
+fn run(bed: &mut ShieldBed, rules: &str, more: &[&str], stdout: Stdio, stderr: Stdio) {
+    let rules = bed.rules(rules);
+    let mut command = bed.command(&["run", &bed.interface, "--rules", &rules, "--fail", "closed"]);
+    command.args(["--fail-after", "0.4"]).args(more).stdout(stdout).stderr(stderr);
+    bed.running = Some(Running::start(&mut command));
+    let answers = || {
+        let status = bed.shield(&["status", &bed.interface, "--json", "--interval", "0.1"]);
+        serde_json::from_slice(&status.stdout).is_ok_and(|status: Value| status["pid"].is_number())
+    };
+    bed.wait("the shield answers", answers);
+}
 
-    fn run_told(&mut self, rules: &str) {
-        let log = fs::File::create(self.path("log")).expect("a file");
-        self.run(rules, &["--quiet"], Stdio::null(), log.into());
-    }
+fn run_told(bed: &mut ShieldBed, rules: &str) {
+    let log = fs::File::create(bed.path("log")).expect("a file");
+    run(bed, rules, &["--quiet"], Stdio::null(), log.into());
+}
 
-    /// The heart beats and has not stopped beating: a flow that no rule is about comes through, and always has.
-    fn is_well(&self) {
-        assert_eq!(self.come_through(10, 5), 5, "{}", self.log());
-        let status = self.status();
-        assert_eq!(status["totals"]["failed_closed"], 0, "{status}");
-        assert!(status["heartbeat_age_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
-    }
+/// The heart beats and has not stopped beating: a flow that no rule is about comes through, and always has.
+fn is_well(bed: &ShieldBed) {
+    assert_eq!(bed.come_through(10, 5), 5, "{}", bed.log());
+    let status = bed.status();
+    assert_eq!(status["totals"]["failed_closed"], 0, "{status}");
+    assert!(status["heartbeat_age_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
+}
 
-    /// Floods what is protected until `is_so`.
-    fn attack(&self, what: &str, is_so: impl Fn() -> bool) {
-        let sender = self.client.run(|| bind((CLIENT, 0)));
-        self.wait(what, || {
-            for _ in 0..50 {
-                (0..40).for_each(|_| drop(sender.send_to(&[0; 64], (PROTECTED, 9))));
-                thread::sleep(Duration::from_millis(5));
-            }
-            is_so()
-        });
-    }
+/// Floods what is protected until `is_so`.
+fn attack(bed: &ShieldBed, what: &str, is_so: impl Fn() -> bool) {
+    let sender = bed.client.run(|| bind((CLIENT, 0)));
+    bed.wait(what, || {
+        for _ in 0..50 {
+            (0..40).for_each(|_| drop(sender.send_to(&[0; 64], (PROTECTED, 9))));
+            thread::sleep(Duration::from_millis(5));
+        }
+        is_so()
+    });
+}
 
-    fn is_mitigated(&self) -> bool {
-        let status = self.status();
-        let attack = &status["attacks"][0]["mitigation"];
-        attack.as_str().is_some_and(|mitigation| mitigation.starts_with("step 1"))
-    }
+fn is_mitigated(bed: &ShieldBed) -> bool {
+    let status = bed.status();
+    let attack = &status["attacks"][0]["mitigation"];
+    attack.as_str().is_some_and(|mitigation| mitigation.starts_with("step 1"))
+}
 
-    fn has_no_attack(&self) -> bool {
-        self.status()["attacks"].as_array().is_some_and(Vec::is_empty)
-    }
+fn has_no_attack(bed: &ShieldBed) -> bool {
+    bed.status()["attacks"].as_array().is_some_and(Vec::is_empty)
+}
 
-    /// Where the control socket and what else is kept is.
-    fn state(&self) -> PathBuf {
-        let folders = fs::read_dir("/run/evenkeel").expect("a folder").flatten().map(|entry| entry.path());
-        let of_this = |path: &PathBuf| path.display().to_string().contains(&format!("shield-{}@", self.interface));
-        folders.into_iter().find(of_this).expect("the shield's folder")
-    }
+/// Where the control socket and what else is kept is.
+fn state(bed: &ShieldBed) -> PathBuf {
+    let folders = fs::read_dir("/run/evenkeel").expect("a folder").flatten().map(|entry| entry.path());
+    let of_this = |path: &PathBuf| path.display().to_string().contains(&format!("shield-{}@", bed.interface));
+    folders.into_iter().find(of_this).expect("the shield's folder")
+}
 
-    /// A file system of 64 KiB without room.
-    fn full(&mut self) -> PathBuf {
-        let path = self.path("full");
-        fs::create_dir(&path).expect("a folder");
-        mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).expect("mounted");
-        self.full = Some(path.clone());
-        let mut filler = fs::File::create(path.join("filler")).expect("a file");
-        while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
-        path
-    }
+/// A file system of 64 KiB without room.
+fn full(bed: &ShieldBed) -> Mounted {
+    let path = bed.path("full");
+    fs::create_dir(&path).expect("a folder");
+    mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).expect("mounted");
+    let mounted = Mounted(path);
+    let mut filler = fs::File::create(mounted.0.join("filler")).expect("a file");
+    while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+    mounted
 }
 
 fn script(path: &Path, text: &str) {
@@ -161,8 +137,8 @@ fn detection(more: &str) -> String {
 fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhoa") else { return };
-    bed.run_told(&many_rules(1500));
-    let socket = bed.state().join("control");
+    run_told(&mut bed, &many_rules(1500));
+    let socket = state(&bed).join("control");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let garbage = [&b"\n"[..], b"{}\n", b"\"status\" and more\n", b"\"sto", &[0xff; 300], &vec![b'x'; 1 << 20]];
     for bytes in garbage {
@@ -183,9 +159,9 @@ fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
             stream
         })
         .collect();
-    bed.is_well();
+    is_well(&bed);
     bed.reload();
-    bed.is_well();
+    is_well(&bed);
     bed.stop();
 }
 
@@ -193,13 +169,16 @@ fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
 fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhob") else { return };
-    let (full, hook) = (bed.full(), bed.path("hook"));
+    let (full, hook) = (full(&bed), bed.path("hook"));
     script(&hook, "[ $EVENKEEL_EVENT = began ] && sleep 1000\nexit 3");
-    bed.run_told(&detection(&format!(
-        "events = \"{0}/events\"\nhook = {{ run = [\"{1}\"], timeout-s = 0.5 }}\nmetrics = {{ port = {METRICS}, file = \"{0}/metrics\" }}\n",
-        full.display(),
-        hook.display()
-    )));
+    run_told(
+        &mut bed,
+        &detection(&format!(
+            "events = \"{0}/events\"\nhook = {{ run = [\"{1}\"], timeout-s = 0.5 }}\nmetrics = {{ port = {METRICS}, file = \"{0}/metrics\" }}\n",
+            full.0.display(),
+            hook.display()
+        )),
+    );
     let client = || {
         let to: SocketAddr = ([127, 0, 0, 1], METRICS).into();
         bed.host.run(|| TcpStream::connect(to).expect("a connection"))
@@ -208,8 +187,8 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     rude[0].write_all(&[0xff; 10_000]).expect("said");
     rude[1].write_all(b"GET").expect("said");
 
-    bed.attack("the attack is met", || bed.is_mitigated());
-    bed.is_well();
+    attack(&bed, "the attack is met", || is_mitigated(&bed));
+    is_well(&bed);
     let troubles =
         ["cannot write to the file of events", "metrics: cannot write", "it was ended after 0.5 s", "exit code 3"];
     bed.wait("what went wrong is said", || troubles.iter().all(|trouble| bed.log().contains(trouble)));
@@ -222,10 +201,10 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
 
     // There is room again: whole lines come, and only those. Were the flood of before not over, its attack would go on
     // instead of another that begins.
-    bed.wait("the attack ends", || bed.has_no_attack());
-    fs::remove_file(full.join("filler")).expect("removed");
-    let events = || log(&full.join("events"));
-    bed.attack("an attack is written down", || events().contains("\"mitigating\""));
+    bed.wait("the attack ends", || has_no_attack(&bed));
+    fs::remove_file(full.0.join("filler")).expect("removed");
+    let events = || log(&full.0.join("events"));
+    attack(&bed, "an attack is written down", || events().contains("\"mitigating\""));
     bed.wait("and its end", || events().contains("\"ended\""));
     assert!(events().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", events());
 
@@ -233,13 +212,13 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     let path = bed.path("rules.toml");
     fs::write(&path, detection("hook = { run = [\"/no/such/hook\"] }\n")).expect("a file");
     bed.reload();
-    bed.attack("the next attack is met", || bed.is_mitigated());
+    attack(&bed, "the next attack is met", || is_mitigated(&bed));
     bed.wait("the hook is missed", || bed.log().contains("cannot run the hook /no/such/hook"));
     nix::unistd::mkfifo(&bed.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     fs::write(&path, detection(&format!("events = \"{}\"\n", bed.path("pipe").display()))).expect("a file");
     let refused = bed.shield(&["reload", &bed.interface]);
     assert!(!refused.status.success() && said(&refused).contains("file of events"), "{}", said(&refused));
-    bed.is_well();
+    is_well(&bed);
     bed.stop();
 }
 
@@ -247,19 +226,18 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
 fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhod") else { return };
-    bed.run_told(&detection(""));
+    run_told(&mut bed, &detection(""));
     // A disk that takes nothing more.
-    let state = bed.state();
+    let state = state(&bed);
     let none = None::<&str>;
     mount(Some(&state), &state, none, MsFlags::MS_BIND, none).expect("mounted");
-    bed.full = Some(state.clone());
+    let _mounted = Mounted(state.clone());
     mount(none, &state, none, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).expect("read-only");
-    bed.attack("the attack is met", || bed.is_mitigated());
+    attack(&bed, "the attack is met", || is_mitigated(&bed));
     bed.wait("it is told", || bed.log().contains("a process that takes over will not know"));
-    bed.is_well();
+    is_well(&bed);
     bed.reload();
     umount2(&state, MntFlags::MNT_DETACH).expect("unmounted");
-    bed.full = None;
     bed.stop();
 }
 
@@ -279,14 +257,14 @@ fn an_attack_is_met_though_nobody_reads_what_is_said() {
     };
     let mut fill = [again(&stdout), again(&stderr)];
     let rules = detection("") + &many_rules(50);
-    bed.run(&rules, &["--json", "--interval", "0.1"], stdout.into(), stderr.into());
+    run(&mut bed, &rules, &["--json", "--interval", "0.1"], stdout.into(), stderr.into());
     for pipe in &mut fill {
         while pipe.write(&[b'\n'; 512]).is_ok() {}
     }
-    bed.attack("the attack is met", || bed.is_mitigated());
-    bed.is_well();
+    attack(&bed, "the attack is met", || is_mitigated(&bed));
+    is_well(&bed);
     // Asked to end it takes the shield away, though what it has to say still waits.
-    let state = bed.state();
+    let state = state(&bed);
     bed.running.as_ref().expect("a running shield").signal(Signal::SIGTERM);
     bed.wait("the shield is gone", || !state.exists());
     assert_eq!(bed.ended().code(), Some(0));
@@ -300,11 +278,11 @@ fn a_pipe_as_the_file_of_metrics_holds_up_neither_status_nor_stop() {
     // A pipe that is there at the start is refused: this one comes later.
     let (pipe, metrics) = (bed.path("pipe"), bed.path("metrics"));
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    bed.run_told(&(detection(&format!("metrics.file = {metrics:?}\n")) + &many_rules(3)));
+    run_told(&mut bed, &(detection(&format!("metrics.file = {metrics:?}\n")) + &many_rules(3)));
     fs::rename(&pipe, &metrics).expect("the pipe in its place");
     // In each second there is something to write.
     bed.wait("it is told", || bed.log().contains("metrics"));
-    bed.is_well();
+    is_well(&bed);
     bed.stop();
 }
 
@@ -320,13 +298,13 @@ fn the_shield_goes_on_though_its_reader_is_gone_or_the_disk_behind_it_full() {
             true => OpenOptions::new().write(true).open("/dev/full").expect("a full disk").into(),
             false => pipe.into(),
         };
-        bed.run(&many_rules(3), &[json, &["--interval", "0.1"]].concat(), stdout, stderr);
+        run(&mut bed, &many_rules(3), &[json, &["--interval", "0.1"]].concat(), stdout, stderr);
         if !full {
             assert!(reader.read(&mut [0; 64]).expect("something") > 0);
         }
         drop(reader);
         bed.wait("it is told", || bed.log().contains(why));
-        bed.is_well();
+        is_well(&bed);
         thread::sleep(Duration::from_millis(500));
         assert_eq!(bed.log().matches(why).count(), 1, "once: {}", bed.log());
         let ended = bed.running.take().expect("a running shield").stop(Signal::SIGTERM);
