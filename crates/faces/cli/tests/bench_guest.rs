@@ -2,61 +2,25 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
-    sync::atomic::AtomicBool,
     time::Duration,
 };
 
-use ::bench::{
-    Drain, Load, Order, RuleOrder, Stamping,
-    benches::RealBenches,
-    run::{self, Benches, Boxes, GuestBoxes, Request, TAPS, Test, WIRE},
-};
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
-use model::bench::FrameSpec;
 use serde_json::Value;
-use testbed::{ended, json, privileged, refused, said, turn, words};
+use testbed::{ended, guest_kernel, json, privileged, refused, said, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
-
-/// A Debian kernel, unpacked and not installed.
-fn kernel() -> PathBuf {
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/guest-kernel");
-    let done = Command::new(tool).arg("6.1").output().unwrap();
-    ended(&done, 0);
-    PathBuf::from(String::from_utf8(done.stdout).unwrap().trim())
-}
 
 fn bench(args: &[&str]) -> Output {
     Command::new(EVENKEEL).args(["bench", "--dut", "guest"]).args(args).output().unwrap()
 }
 
-/// A run on emulated guests.
-fn asked(modes: Vec<String>) -> Request {
-    let guests = GuestBoxes { modes, kernel: kernel(), evenkeel: EVENKEEL.into(), emulated: true };
-    Request {
-        boxes: Boxes::Guests(guests),
-        frames: vec![FrameSpec::Size { bytes: 64 }],
-        tests: vec![Test::Throughput],
-        preset: "quick".into(),
-        loss_ratio: None,
-        trial_s: None,
-        repeats: None,
-        one_way: false,
-        flows: 1,
-        ipv6: false,
-        rules: 25,
-        rule_order: RuleOrder::Study,
-        bridged: false,
-        cpus: [0, 1].into_iter().collect(),
-    }
-}
-
 #[test]
 fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     let Some(()) = privileged() else { return };
-    let (kernel, folder) = (kernel(), tempfile::tempdir().unwrap());
+    let (kernel, folder) = (guest_kernel("6.1"), tempfile::tempdir().unwrap());
     let page = folder.path().join("page.html");
     let ran = bench(&words(&format!(
         "--guest-kernel {} --nic virtio-mq,passthrough=00:1f.6 --repeats 1 --json --html {}",
@@ -110,7 +74,7 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
 #[test]
 fn a_guest_that_panics_shows_its_last_words() {
     let Some(()) = privileged() else { return };
-    let image = kernel();
+    let image = guest_kernel("6.1");
     let emulated = ["--guest-kernel", image.to_str().unwrap(), "--emulated"];
     refused(&bench(&[&emulated[..], &["--neighbour", "cpu"]].concat()), 3, &["--neighbour", "has no rate"]);
     refused(&bench(&[&emulated[..], &["--save", "run.json"]].concat()), 2, &["--json > FILE"]);
@@ -136,41 +100,6 @@ fn a_guest_that_panics_shows_its_last_words() {
     let crash = || guest.write("/proc/sysrq-trigger", "c");
     let told = { crash }().unwrap_err().to_string();
     assert!(told.contains("Kernel panic") && told.contains("sysrq"), "{told}");
-}
-
-/// The way that KVM's owners go, with emulated guests: frames come through, and nothing is said of their rate.
-#[test]
-fn a_guest_is_a_box_of_bench() {
-    let Some(_alone) = turn() else { return };
-    let asked = asked(Vec::new());
-    let mut benches = RealBenches::new(&asked, &run::Settings::of(&asked).unwrap()).unwrap();
-    for key in [TAPS, "virtio:stateful", "e1000:router"] {
-        let mut standing = benches.build(key).unwrap();
-        assert_eq!(standing.identity.key, key);
-        let order = Order {
-            purpose: "test".into(),
-            frame: asked.frames[0].clone(),
-            load: Load::Pps(500.0),
-            duration: Duration::from_millis(500),
-            probes: None,
-            stamping: Stamping::Every,
-            drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
-            observe: true,
-        };
-        let mut once = || standing.tester.trial(&order, &AtomicBool::new(false)).unwrap();
-        // The first frames meet a link that has just come up.
-        let mut trial = once();
-        for _ in 1..10 {
-            if trial.total().lost() > 0 {
-                trial = once();
-            }
-        }
-        let total = trial.total();
-        assert!(total.sent > 100 && total.lost() == 0, "{key}: {trial:?}");
-        assert!(!trial.observed.cores.is_empty(), "{key}: the cores of the host are watched: {trial:?}");
-    }
-    assert!(benches.build("virtio:bridge").is_err());
-    assert!(benches.build(WIRE).is_ok());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 
 use busy::unless_busy;
 use serde_json::Value;
-use testbed::{Running, ended, json, privileged, refused, said, text, turn, wait, wait_telling, words};
+use testbed::{Running, ended, guest_kernel, json, privileged, refused, said, text, turn, wait, wait_telling, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -134,13 +134,11 @@ fn what_cannot_be_is_named_before_anything_is_made() {
 #[test]
 fn a_neighbour_is_a_guest() {
     let Some(_alone) = turn() else { return };
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/guest-kernel");
-    let kernel = Command::new(tool).arg("6.1").output().unwrap();
-    ended(&kernel, 0);
+    let kernel = guest_kernel("6.1");
     let folder = tempfile::tempdir().unwrap();
     let asked = format!(
         "--neighbour traffic:20 --neighbour-as guest --guest-kernel {} --repeats 2 --duration 200ms --json",
-        text(&kernel.stdout)
+        kernel.display()
     );
     let ran = unless_busy(|| run(folder.path(), &words(&asked)));
     let Some(ran) = ran else { return };

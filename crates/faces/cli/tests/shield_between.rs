@@ -213,7 +213,9 @@ fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_o
 #[test]
 fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replaced() {
     let Some(mut bed) = bed("ekbwe") else { return };
-    let rules = bed.protect(DROP_9, &["--fail", "closed"]);
+    // On a busy machine a process takes longer to start than the 700 ms after which a shield fails closed.
+    let closed = ["--fail", "closed", "--fail-after", "30s"];
+    let rules = bed.protect(DROP_9, &closed);
     assert_eq!(bed.come_through(10, 1), 1, "the neighbours are known");
     let flow = bed.flow(10, Duration::from_micros(250));
     for round in 0..6 {
@@ -228,7 +230,7 @@ fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replace
                 assert_eq!(bed.ended().code(), Some(0), "{}", bed.log());
             }
         }
-        bed.run(&rules, &["--fail", "closed"]);
+        bed.run(&rules, &closed);
     }
     let Flown { sent, received, .. } = flow.end();
     eprintln!("{sent} packets sent, {received} received, over 6 reloads and 2 replaced control processes");

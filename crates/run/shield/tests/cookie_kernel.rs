@@ -74,8 +74,16 @@ fn wrong_acks_reach_no_listener() {
     talk(&mut bed.connect(to).unwrap());
     let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[0], SERVER[0]);
     let resets = bed.server.counter("TcpOutRsts");
-    bed.send(&[Frame { flags: ACK, ack: 77, seq: 5, ..frame }.bytes()], 1000, 10_000.0);
-    wait("they are dropped", || bed.counts().wrong == 1000);
+    let wrong = [Frame { flags: ACK, ack: 77, seq: 5, ..frame }.bytes()];
+    // A veth device has room for 256 frames, and loses some where its CPU is busy.
+    let mut sent = 0;
+    wait("a thousand are dropped", || {
+        bed.send(&wrong, 100, 10_000.0);
+        sent += 100;
+        let dropped = bed.counts().wrong;
+        assert!(dropped <= sent, "{dropped} of {sent}");
+        dropped >= 1000
+    });
     assert_eq!(bed.server.counter("TcpOutRsts"), resets);
     talk(&mut bed.connect(to).unwrap());
 }

@@ -33,7 +33,7 @@ pub use kept::{Kept, steering, unspread};
 pub use link_node::LinkNode;
 pub use pcap::{pcap, read_pcap, write_pcap};
 pub use ports::PortsBed;
-pub use program::{Running, ended, fixture, fixtures, json, log, nft, refused, run, said, text, words};
+pub use program::{Running, ended, fixture, fixtures, guest_kernel, json, log, nft, refused, run, said, text, words};
 pub use received::{answers_refused, compared, counted, differences};
 pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};

@@ -185,3 +185,11 @@ pub fn log(path: &Path) -> String {
 pub fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {}", said(output)))
 }
+
+/// The image of a Debian kernel of `series`, unpacked and not installed.
+pub fn guest_kernel(series: &str) -> PathBuf {
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../tools/guest-kernel");
+    let done = Command::new(tool).arg(series).output().unwrap();
+    ended(&done, 0);
+    PathBuf::from(text(&done.stdout).trim())
+}
