@@ -16,7 +16,7 @@ from typing import Callable
 
 from .contenders import EVENKEEL_GEN, yardstick
 from .lab import RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, cpu_times, sh, usage, wait_for
-from .peers import EVENKEEL
+from .peers import EVENKEEL, REPOSITORY
 from .trial import interleaved, judged, spread, undisturbed
 
 SINK = "ekb2"
@@ -97,24 +97,26 @@ def table(lab, _generator, options, say):
 
 def ledger_answer(_lab, _generator, options, say):
     """Table `ledger`: from its start to its first answer."""
-    return _answer("ledger", ["ledger", "--once", "--json"], LEDGER_ANSWER_MS, options, say)
+    return answer("ledger", ["ledger", "--once", "--json"], LEDGER_ANSWER_MS, options, say)
 
 
 def doctor_answer(_lab, _generator, options, say):
     """Table `doctor`: all checks of the live machine that measure nothing."""
-    return _answer("doctor", ["doctor", "--json"], DOCTOR_ANSWER_MS, options, say)
+    return answer("doctor", ["doctor", "--json"], DOCTOR_ANSWER_MS, options, say)
 
 
-def _answer(title, verb, below, options, say):
+def answer(title, verb, below, options, say, times=1):
     """Wall time of a command, program start included. A finding (exit code 1) is an answer, too."""
-    times = []
-    for _ in range(options.rounds):
+    if not os.path.exists(EVENKEEL):
+        raise Trouble(f"{EVENKEEL} is not there: cargo build --release")
+    took = []
+    for _ in range(times * options.rounds):
         start = time.monotonic()
-        done = subprocess.run([EVENKEEL, *verb], capture_output=True, text=True, timeout=60)
-        times.append(1000 * (time.monotonic() - start))
-        if done.returncode not in (0, 1) or not done.stdout.startswith("{"):
+        done = subprocess.run([EVENKEEL, *verb], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+        took.append(1000 * (time.monotonic() - start))
+        if done.returncode not in (0, 1) or not done.stdout:
             raise Trouble(f"evenkeel {' '.join(verb)}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    value = spread(times)
+    value = spread(took)
     say(f"{title}: {value['median']:.0f} ms")
     return {
         "title": title, "arrangement": f"`evenkeel {' '.join(verb)}` on this machine, program start included", "unit": "ms",

@@ -13,11 +13,10 @@ import time
 from . import contenders as all_of
 from . import cost, gateways, rfc2544, route, shield
 from .lab import Trouble
-from .peers import EVENKEEL, REPOSITORY
+from .peers import EVENKEEL
 from .trial import judged, median_of, ratio, rounds
-from .trial import spread as spread_of
 
-SPREAD_FIXTURE = os.path.join(REPOSITORY, "fixtures", "mlx5-64q-128cpu.tar")
+SPREAD_FIXTURE = "fixtures/mlx5-64q-128cpu.tar"
 
 
 class Wanted:
@@ -156,23 +155,8 @@ def ceiling(lab, generator, options, say):
 
 
 def spread(_lab, _generator, options, say):
-    """Table `spread`: wall time of a plan for 64 queues on 128 CPUs, program start and unpacking included."""
-    if not os.path.exists(SPREAD_FIXTURE):
-        raise Trouble(f"{SPREAD_FIXTURE} is not there")
-    _need_evenkeel()
-    times = []
-    for _ in range(4 * options.rounds):
-        start = time.monotonic()
-        done = subprocess.run([EVENKEEL, "spread", "plan", "--root", SPREAD_FIXTURE], capture_output=True, text=True)
-        times.append(1000 * (time.monotonic() - start))
-        if done.returncode:
-            raise Trouble(f"spread plan: {done.stderr.strip()}")
-    value = spread_of(times)
-    say(f"spread: {value['median']:.1f} ms")
-    return {
-        "title": "spread", "arrangement": "`evenkeel spread plan --root fixtures/mlx5-64q-128cpu.tar`", "unit": "ms",
-        "value": value, "below": 50, "met": value["median"] < 50,
-    }
+    """Table `spread`: a plan for 64 queues on 128 CPUs, unpacking included."""
+    return cost.answer("spread", ["spread", "plan", "--root", SPREAD_FIXTURE], 50, options, say, times=4)
 
 
 def top(lab, generator, options, say):

@@ -1,6 +1,6 @@
 """Two nodes of a cluster in network namespaces of this machine, with a broker each, for measurements of programs under `evenkeel link run`."""
 
-import json, os, signal, subprocess, sys, time
+import argparse, contextlib, json, os, signal, subprocess, sys, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SPACES = ("ekp-a", "ekp-b")
@@ -62,16 +62,42 @@ class Lab:
             raise RuntimeError(f"{' '.join(words)}: {done.stdout[-500:]} {done.stderr[-500:]}")
         return done.stdout + done.stderr
 
-    def listens(self, at, port):
-        """Waits until something listens on a TCP port."""
-        asked = ["ss", "-Htln", f"sport = :{port}"]
-        until(lambda: self.run(at, asked), 10, f"nothing listens on port {port}")
+    @contextlib.contextmanager
+    def serving(self, words, port, seconds=10, **more):
+        """A program on the second node from when it listens on a TCP port; it is ended with the block."""
+        server = self.start(1, words, **more)
+        try:
+            asked = ["ss", "-Htln", f"sport = :{port}"]
+            until(lambda: self.run(1, asked), seconds, f"nothing listens on port {port}")
+            yield
+        finally:
+            end(server)
 
     def status(self, at):
         try:
             return json.loads(self.run(at, [self.evenkeel, "link", "status", "--json"]))
         except RuntimeError:
             return {}
+
+
+def arguments(doc, what, table):
+    """What was asked for, and those of the table; ends where nothing can be measured."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--evenkeel", default=f"{ROOT}/target/release/evenkeel", help="the binary [default: the release build]")
+    parser.add_argument(f"{what}s", nargs="*", help="those whose names begin so [default: all]")
+    args = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("run it as root: it makes network namespaces")
+    if not os.path.exists(args.evenkeel):
+        sys.exit(f"{args.evenkeel} is not there: build it with `make build`")
+    begins = getattr(args, f"{what}s")
+    wanted = {name: row for name, row in table.items() if not begins or any(name.startswith(begin) for begin in begins)}
+    if not wanted:
+        sys.exit(f"no {what} begins so: there are {', '.join(table)}")
+    print(f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}, kernel {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}, "
+          f"veth pair, MTU 1500; median of {args.rounds} rounds", end="")
+    return args, wanted
 
 
 def until(is_so, seconds, otherwise):
