@@ -16,6 +16,16 @@ use std::fmt::Write as _;
 
 use svg::{Canvas, escaped};
 
+/// Each value once, in their order.
+pub(crate) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    all.into_iter().fold(Vec::new(), |mut found, one| {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+        found
+    })
+}
+
 /// The width for phones, in pixels at scale 1.
 const NARROW: f64 = 360.0;
 const NARROW_BELOW: f64 = 450.0;

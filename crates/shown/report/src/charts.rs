@@ -1,13 +1,13 @@
 //! The charts of the demo's page.
 
 use model::{
-    run::{DemoRun, Stage},
+    run::{DemoRun, SourceFigure, Stage},
     units,
 };
 
 use crate::{
     chart::{
-        Room, heat,
+        Room, heat, once,
         rows::{self, Axis, Bars},
     },
     demo_text::{parts, range_mpps},
@@ -31,11 +31,8 @@ fn names(run: &DemoRun) -> Vec<String> {
 
 /// Offered and captured rate of every stage: measured here.
 pub(crate) fn rates(run: &DemoRun) -> String {
-    let series = |name: &str, colour, get: fn(&Stage) -> f64| Bars {
-        name: name.to_owned(),
-        colour,
-        hatched: false,
-        bars: run.stages.iter().map(|s| (Some(get(s)), units::pps(get(s)))).collect(),
+    let series = |name: &str, colour, get: fn(&Stage) -> f64| {
+        Bars::new(name, colour, run.stages.iter().map(|s| (Some(get(s)), units::pps(get(s)))))
     };
     let bars = [series("offered", OFFERED, |s| s.offered_pps), series("captured", CAPTURED, |s| s.delivered_pps)];
     let label = "Bars: packets per second offered and captured in every stage; the figures are in the table of stages";
@@ -44,26 +41,14 @@ pub(crate) fn rates(run: &DemoRun) -> String {
 
 /// The figures of others, in the same rows; none when there are none.
 pub(crate) fn published(run: &DemoRun) -> Option<String> {
-    let mut citations: Vec<&str> = Vec::new();
-    for figure in &run.sources {
-        if !citations.contains(&figure.citation.as_str()) {
-            citations.push(&figure.citation);
-        }
-    }
-    let bars = citations.iter().enumerate().map(|(i, citation)| Bars {
-        name: first_words(citation),
-        colour: published_colour(i),
-        hatched: true,
-        bars: run
-            .stages
-            .iter()
-            .map(|stage| {
-                let figure = run.sources_of(&stage.key).find(|f| f.citation == *citation);
-                figure.map_or((None, String::new()), |f| {
-                    (Some(f.high_mpps), range_mpps(f.low_mpps, f.high_mpps) + " Mpps")
-                })
-            })
-            .collect(),
+    let citations = once(run.sources.iter().map(|figure| figure.citation.as_str()));
+    let bars = citations.iter().enumerate().map(|(i, citation)| {
+        let bars = run.stages.iter().map(|stage| {
+            let figure = run.sources_of(&stage.key).find(|f| f.citation == *citation);
+            let mpps = |f: &SourceFigure| (Some(f.high_mpps), range_mpps(f.low_mpps, f.high_mpps) + " Mpps");
+            figure.map_or((None, String::new()), mpps)
+        });
+        Bars::new(first_words(citation), published_colour(i), bars).hatched()
     });
     let bars: Vec<Bars> = bars.collect();
     let label =
@@ -86,12 +71,7 @@ fn first_words(citation: &str) -> String {
 
 /// Fate of the packets of every stage, in percent of those offered.
 pub(crate) fn fates(run: &DemoRun) -> String {
-    let mut places: Vec<String> = Vec::new();
-    for (place, _) in run.stages.iter().flat_map(parts) {
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
+    let mut places = once(run.stages.iter().flat_map(parts).map(|(place, _)| place));
     // Captured first, unexplained last, the losses in the order in which a packet meets them.
     places.sort_by_key(|p| p == "unexplained");
     let mut losses = LOSSES.iter().cycle();
@@ -106,7 +86,8 @@ pub(crate) fn fates(run: &DemoRun) -> String {
             let percent = 100.0 * packets as f64 / stage.ledger.offered.max(1) as f64;
             (Some(percent), format!("{percent:.0} %"))
         };
-        Bars { bars: run.stages.iter().map(percent).collect(), name: place, colour, hatched: false }
+        let bars: Vec<_> = run.stages.iter().map(percent).collect();
+        Bars::new(place, colour, bars)
     });
     let label = "Stacked bars: what became of the packets offered in every stage; the ledgers below have the figures";
     rows::stacked("fates", label, Room::Whole, &names(run), &bars.collect::<Vec<_>>())

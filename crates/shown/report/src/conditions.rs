@@ -2,10 +2,11 @@
 
 use model::{
     run::{Arrangement, Machine},
+    sweep::Published,
     units,
 };
 
-use crate::table::Look;
+use crate::{page::PUBLISHED, table::Look};
 
 pub(crate) type Conditions = Vec<(&'static str, String)>;
 
@@ -17,12 +18,18 @@ pub(crate) fn machine(m: &Machine) -> (&'static str, String) {
 }
 
 pub(crate) fn cores(arrangement: &Arrangement) -> (&'static str, String) {
-    let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
-    ("Cores", format!("{}: {}", arrangement.sharing.word(), roles.join("; ")))
+    ("Cores", format!("{}: {}", arrangement.sharing.word(), arrangement.words()))
 }
 
 pub(crate) fn paragraphs(conditions: &Conditions, look: Look) -> String {
     conditions.iter().map(|(what, text)| look.paragraph(&format!("{what}: {text}"))).collect()
+}
+
+/// The figures of others, an item each.
+pub(crate) fn published(sources: &[Published], look: Look) -> String {
+    let items = sources.iter().map(|s| format!("{}: {}, {} ({})", s.what, s.standard, s.optimised, s.citation));
+    let items: String = items.map(|item| look.item(&item)).collect();
+    look.paragraph(&format!("{PUBLISHED}, never measured by evenkeel:")) + &items
 }
 
 /// The warning of a busy machine at the top of a text; nothing without one.

@@ -6,7 +6,7 @@ use model::{
 };
 
 use crate::{
-    charts, demo_text,
+    charts, conditions, demo_text,
     page::{Html, PUBLISHED, Page, PageError, Section, cells, table},
 };
 
@@ -108,10 +108,8 @@ fn ledger(stage: &Stage) -> Html {
     }
     html.push(table(&LEDGER, &rows));
     let attached = stage.attached_mode.as_ref().map_or_else(String::new, |mode| format!(", attached {mode}"));
-    let roles: Vec<String> = stage.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.role)).collect();
-    let cores = format!("{}: {}", stage.arrangement.sharing.word(), roles.join("; "));
     let notes = stage.notes.iter().map(|note| ("Note", note.clone()));
-    let about = [("Backend", format!("{}{attached}", stage.backend)), ("Cores", cores)];
+    let about = [("Backend", format!("{}{attached}", stage.backend)), conditions::cores(&stage.arrangement)];
     html.terms(about.into_iter().chain(notes));
     html
 }

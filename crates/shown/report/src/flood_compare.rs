@@ -1,45 +1,27 @@
 //! Runs of `bench flood` side by side, as text.
 
 use model::{
-    flood::compare::{Cell, FloodComparison, Row},
+    compare::Comparison,
+    flood::compare::{Cell, Row},
     units,
 };
 
-use crate::{flood::percent, table::Look};
+use crate::{
+    compare::{self, Heads},
+    flood::percent,
+    table::Look,
+};
 
 /// The comparison: a table for each protection, then what differs beside.
-pub fn flood_compare_text(c: &FloodComparison, look: Look) -> String {
-    let mut out = String::new();
-    for ((letter, name), when) in ('A'..).zip(&c.runs).zip(&c.timestamps) {
-        out.push_str(&look.paragraph(&format!("{letter}: {name}, {when}")));
-    }
-    for rows in c.rows.chunk_by(|a, b| a.mode == b.mode) {
-        out.push('\n');
-        out.push_str(&look.paragraph(&rows[0].mode));
-        let heads = heads(c.runs.len());
-        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-        out.push_str(&look.table(&heads, rows.iter().map(cells)));
-    }
-    out.push('\n');
-    out.push_str(&look.paragraph(
-        "A, B: clients with an answer in time, and p99, the time to connect of 99 in 100 of those that connected. SUCCESS is higher or lower \
-         than A's where the intervals of 95 % lie apart, else the same; times were measured once and are not judged.",
-    ));
-    for note in &c.notes {
-        out.push_str(&look.paragraph(&format!("Note: {note}")));
-    }
-    out
-}
-
-fn heads(runs: usize) -> Vec<String> {
-    let mut heads = vec![">FLOOD".to_owned()];
-    for (i, letter) in ('A'..).take(runs).enumerate() {
-        heads.extend([format!(">{letter}"), ">p99".to_owned()]);
-        if i > 0 {
-            heads.push("SUCCESS".to_owned());
-        }
-    }
-    heads
+pub fn flood_compare_text(c: &Comparison<Row>, look: Look) -> String {
+    let heads: Heads<'_> = (&[">FLOOD"], &[">#", ">p99"], &["SUCCESS"]);
+    let table = |rows: &[Row]| {
+        format!("\n{}{}", look.paragraph(&rows[0].mode), compare::table(heads, c.runs.len(), rows, cells, look))
+    };
+    let tables: String = c.rows.chunk_by(|a, b| a.mode == b.mode).map(table).collect();
+    let meaning = "A, B: clients with an answer in time, and p99, the time to connect of 99 in 100 of those that connected. SUCCESS is higher or lower \
+         than A's where the intervals of 95 % lie apart, else the same; times were measured once and are not judged.";
+    compare::text(c, format!("{tables}\n{}", look.paragraph(meaning)), "", look)
 }
 
 fn cells(row: &Row) -> Vec<String> {

@@ -28,27 +28,24 @@ pub fn guest_text(run: &GuestRun, look: Look) -> String {
     let mut text: String = conclusion(run).iter().map(|said| look.paragraph(said)).collect();
     text += &look.paragraph(&format!("\n{NO_RATES}"));
     text += &look.paragraph("\nFor each frame that the guest forwards:");
-    text += &look.table(&ACCESSES, access_rows(run).into_iter().map(|cells| cells.to_vec()));
+    text += &look.table(&ACCESSES, access_rows(run));
     if let Some((exit_ns, origin)) = run.exit() {
         text += &look.paragraph(&format!(
             "\nA model, and no measurement: accesses x {}, an exit {origin}:",
             units::nanoseconds(exit_ns)
         ));
-        text += &look.table(
-            &["CARD", ">BURST", ">ACCESSES x EXIT"],
-            model_rows(run, exit_ns).into_iter().map(|cells| cells.to_vec()),
-        );
+        text += &look.table(&["CARD", ">BURST", ">ACCESSES x EXIT"], model_rows(run, exit_ns));
     }
     text += &look.paragraph("\nThe cards as the guest sees them:");
-    text += &look.table(&CARDS, run.cards.iter().map(|card| card_cells(card).to_vec()));
+    text += &look.table(&CARDS, run.cards.iter().map(card_cells));
     text += &look.paragraph("\nevenkeel in the guest:");
-    text += &look.table(&VERBS, verb_rows(run).into_iter().map(|cells| cells.to_vec()));
+    text += &look.table(&VERBS, verb_rows(run));
     for left in &run.skipped {
         text += &look.paragraph(&format!("\nLeft out, {left}."));
     }
     if !run.sources.is_empty() {
         text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
-        text += &look.table(&RATES, rate_rows(run).into_iter().map(|cells| cells.to_vec()));
+        text += &look.table(&RATES, rate_rows(run));
     }
     text.push('\n');
     text + &conditions::paragraphs(&conditions_of(run), look)

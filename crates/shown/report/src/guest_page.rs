@@ -77,11 +77,9 @@ fn per_frame(id: &str, run: &GuestRun, figure: fn(&PerFrame) -> f64) -> String {
         Some(burst) => (Some(figure(&burst.median)), format!("{:.2}", figure(&burst.median))),
         None => (None, String::new()),
     };
-    let series = |(at, frames): (usize, &u32)| Bars {
-        name: format!("burst of {frames}"),
-        colour: if at == 0 { RED } else { BLUE },
-        hatched: false,
-        bars: run.cards.iter().map(|card| bar(card.bursts.get(at))).collect(),
+    let series = |(at, frames): (usize, &u32)| {
+        let bars = run.cards.iter().map(|card| bar(card.bursts.get(at)));
+        Bars::new(format!("burst of {frames}"), if at == 0 { RED } else { BLUE }, bars)
     };
     let bars: Vec<Bars> = lengths.iter().enumerate().map(series).collect();
     let label = format!("Bars: {id} for each forwarded frame, by card model and burst; the figures are in the table");
@@ -97,12 +95,7 @@ fn published(run: &GuestRun) -> String {
         let twice = if rate.per_direction { " (twice that of one direction)" } else { "" };
         (Some(kpps), format!("{kpps:.0} kpps{twice}"))
     };
-    let bars = vec![Bars {
-        name: "both directions together, published".into(),
-        colour: GREY,
-        hatched: true,
-        bars: run.sources.iter().map(bar).collect(),
-    }];
+    let bars = [Bars::new("both directions together, published", GREY, run.sources.iter().map(bar)).hatched()];
     let label = "Bars: rates that others published for card models, on their hardware; the figures are in the table";
     rows::chart("guest-published", label, Room::Whole, &names, &bars, Axis::Numbers(" kpps"))
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod chart;
 mod charts;
+mod compare;
 mod conditions;
 mod demo_page;
 mod demo_text;

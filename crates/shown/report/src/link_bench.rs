@@ -5,45 +5,39 @@ use model::{
     units,
 };
 
-use crate::{PUBLISHED, conditions, table::Look};
+use crate::{conditions, table::Look};
 
-/// Keys of a table: the way of waiting, the traffic beside it, and the sizes in it.
-pub(crate) const PINGS: [&str; 6] = ["BYTES", "OVER", "WAITING", "MEDIAN", "99 %", "OF TCP"];
+/// Columns of messages there and back.
+const PINGS: [&str; 6] = [">BYTES", "OVER", "WAITING", ">MEDIAN", ">99 %", ">OF TCP"];
 
 pub fn link_bench_text(run: &LinkBench, look: Look) -> String {
     let mut text = conditions::disturbed(run.disturbed.as_deref(), look);
     text += &look.paragraph(&headline(run));
     text += &look.paragraph("\nMessages there and back, one after the other:");
-    let heads: Vec<String> =
-        PINGS.iter().map(|h| if ["OVER", "WAITING"].contains(h) { (*h).to_owned() } else { format!(">{h}") }).collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    text += &look.table(&heads, rows(run, false));
+    text += &look.table(&PINGS, rows(run, false));
     if run.pings.iter().any(|p| p.beside_transfer) {
         text += &look.paragraph("\nThe same beside a transfer over TCP:");
-        text += &look.table(&heads, rows(run, true));
+        text += &look.table(&PINGS, rows(run, true));
     }
     text += &look.paragraph("\nTransfers:");
-    let transfers = run.transfers.iter().map(|t| transfer_cells(t).to_vec());
+    let transfers = run.transfers.iter().map(transfer_cells);
     text += &look.table(&["OVER", "LINK", ">BYTES", ">SECONDS", ">PER SECOND", ">OF TCP'S RATE"], transfers);
     if !run.incasts.is_empty() {
         text += &look.paragraph("\nSeveral nodes to one:");
-        let cells = run.incasts.iter().map(|i| incast_cells(i).to_vec());
+        let cells = run.incasts.iter().map(incast_cells);
         text += &look.table(&["OVER", ">NODES", ">ARRIVES", ">OF ONE ALONE", ">LEAST SHARE"], cells);
     }
     if !run.crowds.is_empty() {
         text += &look.paragraph("\nMany connections of one node:");
         let heads =
             ["OVER", ">CONNECTIONS", ">NODES", ">MEMORY OF AN END", ">ONCE USED", ">CPU IDLE", ">CPU OF A MESSAGE"];
-        text += &look.table(&heads, run.crowds.iter().map(|c| crowd_cells(c).to_vec()));
+        text += &look.table(&heads, run.crowds.iter().map(crowd_cells));
     }
     for left in &run.skipped {
         text += &look.paragraph(&format!("\nLeft out, {}: {}.", left.what, left.reason));
     }
     if !run.sources.is_empty() {
-        text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
-        for s in &run.sources {
-            text += &look.item(&format!("{}: {}, {} ({})", s.what, s.standard, s.optimised, s.citation));
-        }
+        text += &conditions::published(&run.sources, look);
     }
     text.push('\n');
     text + &conditions::paragraphs(&of(run), look)
@@ -80,9 +74,8 @@ fn plain(transfers: &[Transfer]) -> Option<&Transfer> {
     whole.min_by_key(|t| (t.conditions.offloads, t.conditions.mtu))
 }
 
-fn rows(run: &LinkBench, beside: bool) -> Vec<Vec<String>> {
-    let rows = run.pings.iter().filter(|p| p.beside_transfer == beside);
-    rows.map(|p| ping_cells(p).to_vec()).collect()
+fn rows(run: &LinkBench, beside: bool) -> impl Iterator<Item = [String; 6]> {
+    run.pings.iter().filter(move |p| p.beside_transfer == beside).map(ping_cells)
 }
 
 /// The cells of a row of messages.

@@ -77,16 +77,11 @@ fn charts(run: &LinkBench) -> Vec<Section> {
                 continue;
             }
             let names: Vec<String> = chosen.iter().map(|p| figures::waits(&p.transport, p.receive)).collect();
-            let series = [("median", BLUE, 0), ("percentile 99", RED, 1)].map(|(name, colour, which)| Bars {
-                name: name.to_owned(),
-                colour,
-                hatched: false,
-                bars: chosen
-                    .iter()
-                    .map(|p| if which == 0 { p.p50_ns } else { p.p99_ns })
-                    .map(|ns| (Some(ns), units::nanoseconds(ns)))
-                    .collect(),
-            });
+            let bar = |ns| (Some(ns), units::nanoseconds(ns));
+            let series = [
+                Bars::new("median", BLUE, chosen.iter().map(|p| bar(p.p50_ns))),
+                Bars::new("percentile 99", RED, chosen.iter().map(|p| bar(p.p99_ns))),
+            ];
             let label = "Bars: the time of a message there and back; the figures are in the table";
             let id = format!("there-{}-{bytes}", if sleeps { "asleep" } else { "polling" });
             let chart = rows::chart(&id, label, Room::Half, &names, &series, Axis::Times);
@@ -109,8 +104,8 @@ fn transfer(run: &LinkBench) -> String {
         .map(|t| format!("{}, {}", figures::name(&t.transport), figures::link(&t.conditions)))
         .collect();
     let rate = |t: &model::link_bench::Transfer| 8.0 * t.bytes as f64 / t.seconds;
-    let bars = run.transfers.iter().map(|t| (Some(rate(t) / 1e9), units::bits_per_second(rate(t)))).collect();
-    let series = [Bars { name: "rate".to_owned(), colour: GREEN, hatched: false, bars }];
+    let bars = run.transfers.iter().map(|t| (Some(rate(t) / 1e9), units::bits_per_second(rate(t))));
+    let series = [Bars::new("rate", GREEN, bars)];
     let label = "Bars: gigabits per second of each transfer; the figures are in the table";
     rows::chart("transfer", label, Room::Whole, &names, &series, Axis::Numbers(" Gbit/s"))
 }

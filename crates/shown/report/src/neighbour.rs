@@ -3,12 +3,13 @@
 use model::{
     bench::{
         FrameSpec,
-        neighbour::{Boxed, Condition, Cost, Disturbed, Measure, NeighbourRun, Reading, compare::NeighbourComparison},
+        neighbour::{Boxed, Condition, Cost, Disturbed, Measure, NeighbourRun, Reading, compare::Row},
     },
+    compare::Comparison,
     units,
 };
 
-use crate::{PUBLISHED, conditions, table::Look};
+use crate::{compare, conditions, table::Look};
 
 /// The columns of a box's conditions.
 pub(crate) const CONDITIONS: [&str; 12] = [
@@ -36,14 +37,10 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     let mut text = String::new();
     for boxed in &run.boxes {
         text += &look.paragraph(&title(boxed));
-        let rows = condition_rows(boxed).into_iter().map(|cells| cells.to_vec());
-        text += &look.table(&CONDITIONS, rows);
+        text += &look.table(&CONDITIONS, condition_rows(boxed));
         text.push('\n');
-        let costs: Vec<Vec<String>> = cost_rows(boxed)
-            .into_iter()
-            .filter(|(cost, _)| cost.beyond_chance)
-            .map(|(_, cells)| cells.to_vec())
-            .collect();
+        let costs = cost_rows(boxed).into_iter().filter(|(cost, _)| cost.beyond_chance);
+        let costs: Vec<_> = costs.map(|(_, cells)| cells).collect();
         match costs.is_empty() {
             true => text += &look.paragraph("No difference is beyond chance."),
             false => {
@@ -61,7 +58,7 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     let missing = missing(run);
     if !missing.is_empty() {
         text += &look.paragraph("Not measured:");
-        text += &look.table(&MISSING, missing.into_iter().map(|cells| cells.to_vec()));
+        text += &look.table(&MISSING, missing);
         text.push('\n');
     }
     if let Some(why) = &run.partial {
@@ -70,10 +67,7 @@ pub fn neighbour_text(run: &NeighbourRun, look: Look) -> String {
     for left in &run.skipped {
         text += &look.paragraph(&format!("Left out, {left}."));
     }
-    text += &look.paragraph(&format!("\n{PUBLISHED}, never measured by evenkeel:"));
-    for s in &run.sources {
-        text += &look.item(&format!("{}: {}, {} ({})", s.what, s.standard, s.optimised, s.citation));
-    }
+    text += &conditions::published(&run.sources, look);
     text.push('\n');
     text + &conditions::paragraphs(&conditions_of(run), look)
 }
@@ -195,12 +189,9 @@ fn cost_cells(name: &str, beside: &str, cost: &Cost) -> [String; 8] {
 }
 
 /// Runs beside the first one, as text: what differs beyond chance.
-pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> String {
+pub fn neighbour_compare_text(comparison: &Comparison<Row>, look: Look) -> String {
     let mut text = String::new();
-    for ((letter, name), when) in ('A'..).zip(&comparison.runs).zip(&comparison.timestamps) {
-        text += &look.paragraph(&format!("{letter}: {name}, {when}"));
-    }
-    let letter = |run: usize| ('A'..).nth(run).unwrap_or('?');
+    let letter = |run: usize| compare::letters().nth(run).unwrap_or('?');
     for row in &comparison.rows {
         let condition = row.condition.as_ref().map_or_else(|| "quiet".to_owned(), words);
         let [first, this] = row.rates_pps.map(units::pps);
@@ -222,12 +213,9 @@ pub fn neighbour_compare_text(comparison: &NeighbourComparison, look: Look) -> S
         };
     }
     text += &look.paragraph(
-        "\nMeans of the rounds; rounds of different runs are no pairs (Welch's t, Holm's correction over the measures of a row).",
+        "Means of the rounds; rounds of different runs are no pairs (Welch's t, Holm's correction over the measures of a row).",
     );
-    for note in &comparison.notes {
-        text += &look.paragraph(&format!("Note: {note}."));
-    }
-    text
+    compare::text(comparison, text, ".", look)
 }
 
 /// Missing measures: the condition, the measure, the number of rounds, and the reason in the first of them, whose figures stand for all.

@@ -112,12 +112,7 @@ fn charts(boxed: &Boxed) -> Vec<Section> {
             None => (None, String::new()),
         };
         let colour = if measure.is_share() { RED } else { BLUE };
-        let bars = vec![Bars {
-            name: "mean (of so many rounds)".into(),
-            colour,
-            hatched: false,
-            bars: all.iter().map(bar).collect(),
-        }];
+        let bars = [Bars::new("mean (of so many rounds)", colour, all.iter().map(bar))];
         let label = format!("Bars: the mean {} of each condition; the figures are in the table", measure.words());
         let id = format!("{}-{}", boxed.key, measure.words().replace([' ', ',', '%'], ""));
         Section::new(3, heading(measure.words()), "", rows::chart(&id, &label, Room::Half, &names, &bars, axis))

@@ -116,7 +116,6 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         row.extend(status.ports.iter().map(|port| units::grouped((counter.get)(&port.totals))));
         row
     };
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     text += "\n";
     text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
     text += &cpus(status, look);
@@ -147,7 +146,7 @@ fn cpus(status: &RouteStatus, look: Look) -> String {
     }
     if !of.is_empty() {
         let row = |(cpu, sums): (&u32, &[u64; 3])| {
-            [cpu.to_string()].into_iter().chain(sums.iter().map(|sum| units::grouped(*sum))).collect()
+            [cpu.to_string()].into_iter().chain(sums.iter().map(|sum| units::grouped(*sum))).collect::<Vec<_>>()
         };
         text += "\n";
         text += &look.table(&[">CPU", ">HANDED ON", ">TAKEN", ">FORWARDED"], of.iter().map(row));

@@ -40,10 +40,10 @@ pub fn route_compare_text(run: &RouteCompare, look: Look) -> String {
     let costs = costs(run);
     if !costs.is_empty() {
         let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
-        let heads: Vec<String> = costed(run).iter().map(|w| format!(">{}", w.setup.key.to_uppercase())).collect();
-        let heads: Vec<&str> = ["CLASS"].into_iter().chain(heads.iter().map(String::as_str)).collect();
+        let heads = costed(run).into_iter().map(|w| format!(">{}", w.setup.key.to_uppercase()));
+        let heads: Vec<String> = ["CLASS".to_owned()].into_iter().chain(heads).collect();
         let row = |(class, all): (String, Vec<sweep::Range>)| {
-            [class].into_iter().chain(all.into_iter().map(|range| format!("{:.0}", range[1]))).collect()
+            [class].into_iter().chain(all.into_iter().map(|range| format!("{:.0}", range[1]))).collect::<Vec<_>>()
         };
         out += &look.table(&heads, costs.into_iter().map(row));
     }

@@ -10,6 +10,7 @@ use crate::{
     chart::{
         Room,
         columns::{self, Column, Columns},
+        once,
         rows::{self, Axis, Bars},
     },
     load_areas,
@@ -102,12 +103,7 @@ fn mode(configuration: &Configuration) -> String {
 
 /// The throughput of each way, a colour for each number of cores, with the range of the rounds.
 fn throughput(run: &RouteCompare) -> String {
-    let mut names: Vec<String> = Vec::new();
-    for configuration in &run.configurations {
-        if !names.contains(&mode(configuration)) {
-            names.push(mode(configuration));
-        }
-    }
+    let names = once(run.configurations.iter().map(mode));
     let kpps = |pps: f64| pps / 1e3;
     let column = |configuration: &Configuration| Column {
         over: mode(configuration),
@@ -140,7 +136,7 @@ fn bars(
     let bar = |configuration: &Configuration| {
         of(configuration).map_or((None, "\u{2013}".into()), |(value, text)| (Some(value), text))
     };
-    Bars { name: name.to_owned(), colour, hatched: false, bars: run.configurations.iter().map(bar).collect() }
+    Bars::new(name, colour, run.configurations.iter().map(bar))
 }
 
 fn names(run: &RouteCompare) -> Vec<String> {

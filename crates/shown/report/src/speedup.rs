@@ -31,13 +31,12 @@ pub fn speedup_text(run: &LinkSpeedup, look: Look) -> String {
         let of = of(run, exchange);
         text.push('\n');
         text += &look.paragraph(&format!("{}:", title(exchange, run.bytes)));
-        let rows = of.iter().flat_map(|series| series.points.iter().map(|point| cells(series, point).to_vec()));
+        let rows = of.iter().flat_map(|series| series.points.iter().map(|point| cells(series, point)));
         text += &look.table(&POINTS, rows);
         text.push('\n');
         text += &look.paragraph(&format!("Its model, {FORMULA}, with 95 % intervals ({SYMBOLS}):"));
-        let heads: Vec<String> =
-            of.iter().map(|series| format!(">{}", carrier(&series.transport).to_uppercase())).collect();
-        let heads: Vec<&str> = [""].into_iter().chain(heads.iter().map(String::as_str)).collect();
+        let heads = of.iter().map(|series| format!(">{}", carrier(&series.transport).to_uppercase()));
+        let heads: Vec<String> = [String::new()].into_iter().chain(heads).collect();
         text += &look.table(&heads, model_rows(&of));
         for remark in of.iter().flat_map(|series| remarks(series)) {
             text.push('\n');

@@ -31,9 +31,9 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
         let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
         let rows = costs_of(sweep)
             .into_iter()
-            .map(|(class, costs)| [class].into_iter().chain(costs.into_iter().map(range)).collect());
-        let heads =
-            ["CLASS", &format!(">{}", standard.key.to_uppercase()), &format!(">{}", optimised.key.to_uppercase())];
+            .map(|(class, costs)| [class].into_iter().chain(costs.into_iter().map(range)).collect::<Vec<_>>());
+        let [a, b] = [standard, optimised].map(|setup| format!(">{}", setup.key.to_uppercase()));
+        let heads = ["CLASS", &a, &b];
         out.push_str(&look.table(&heads, rows));
     }
     out += &published(&sweep.sources, look);
@@ -46,8 +46,7 @@ pub(crate) fn published(sources: &[Published], look: Look) -> String {
         return String::new();
     }
     let heading = look.paragraph(&format!("{}: never measured by evenkeel", crate::page::PUBLISHED));
-    let rows =
-        sources.iter().map(|s| vec![s.what.clone(), s.standard.clone(), s.optimised.clone(), s.citation.clone()]);
+    let rows = sources.iter().map(|s| [&s.what, &s.standard, &s.optimised, &s.citation].map(String::clone));
     format!("\n{heading}{}", look.table(&["WHAT", ">STANDARD", ">OPTIMISED", "WHO, ON WHAT"], rows))
 }
 
@@ -79,7 +78,6 @@ fn steps(setup: &Setup, dearest: &[Class], look: Look) -> String {
         .chain(dearest.iter().map(|c| format!(">{} %", c.key())))
         .chain([">rest %", ">lab %", ">others %", ">steal %", ">idle %"].map(str::to_owned))
         .collect();
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let row = |step: &Step| {
         let own: f64 = dearest.iter().map(|&c| step.percent(c)).sum();
         let lab = step.generator_percent + step.receiver_percent;
@@ -212,11 +210,10 @@ mod tests {
             key: "standard".into(),
             name: "x".into(),
             what: "x".into(),
-            settings: Vec::new(),
             ceiling_pps: 1e5,
             ceilings_pps: vec![1e5],
-            at_ceiling: Vec::new(),
             steps: vec![step],
+            ..Setup::default()
         };
         let text = steps(&setup, &[Class::Ethernet, Class::Ip], Look::plain(200));
         let [heads, row]: [Vec<&str>; 2] = text

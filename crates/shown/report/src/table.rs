@@ -57,7 +57,7 @@ impl Look {
     }
 
     /// Renders a table. `heads` that begin with `>` are of columns of numbers and align right.
-    pub fn table(self, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    pub fn table(self, heads: &[impl AsRef<str>], rows: impl IntoIterator<Item: Into<Vec<String>>>) -> String {
         let style = match self.lines {
             true => TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
             false => TableStyle::new(),
@@ -68,11 +68,14 @@ impl Look {
             .set_content_arrangement(ContentArrangement::Dynamic)
             .force_no_tty()
             .set_width(self.width)
-            .set_header(heads.iter().map(|h| h.trim_start_matches('>')))
-            .add_rows(rows.into_iter().map(|row| row.iter().map(|text| cell(text)).collect::<Vec<_>>()));
+            .set_header(heads.iter().map(|h| h.as_ref().trim_start_matches('>')))
+            .add_rows(
+                rows.into_iter()
+                    .map(|row| Into::<Vec<String>>::into(row).iter().map(|text| cell(text)).collect::<Vec<_>>()),
+            );
         for (column, head) in table.column_iter_mut().zip(heads) {
             column.set_padding((0, 1));
-            if head.starts_with('>') {
+            if head.as_ref().starts_with('>') {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }

@@ -8,6 +8,7 @@ use composed_bench::{frames, run};
 use fields::fields;
 use model::{
     bench::{BenchRun, Point, SCHEMA, Status, Unfinished, Verdict, compare},
+    compare::Comparison,
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look, bench_compare_text, bench_csv, bench_page, bench_text};
@@ -178,7 +179,7 @@ fn a_real_port_has_a_line_rate() {
 }
 
 /// A run, and one with a throughput that is higher by a fifth and shorter round trips under load.
-fn two_runs() -> compare::BenchComparison {
+fn two_runs() -> Comparison<compare::Row> {
     let mut faster = small(2, 2);
     faster.machine.kernel = "6.18.0".into();
     for point in faster.modes.iter_mut().flat_map(|m| &mut m.points) {
@@ -197,7 +198,7 @@ fn runs_side_by_side() {
     insta::assert_snapshot!("bench_compare_80", bench_compare_text(&compared, Look { width: 80, lines: true }));
     let document = Document::new("bench.compare", compare::SCHEMA, compared);
     let text = serde_json::to_string(&document).unwrap();
-    let back = serde_json::from_str::<Document<compare::BenchComparison>>(&text).unwrap();
+    let back = serde_json::from_str::<Document<Comparison<compare::Row>>>(&text).unwrap();
     assert_eq!(bench_compare_text(&back.body, Look::plain(100)), bench_compare_text(&document.body, Look::plain(100)));
 }
 

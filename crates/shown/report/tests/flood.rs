@@ -1,6 +1,7 @@
 //! A flood beside clients as the user reads it: what makes a protection void, and a page that needs no network.
 
 mod page;
+mod text;
 
 use model::{
     CoreLoad,
@@ -9,6 +10,7 @@ use model::{
     run::{Arrangement, Machine, Sharing},
 };
 use report::{Look, flood_page, flood_text};
+use text::unwrapped;
 
 /// Nobody measured this: a rate, clients of 3000 that finished, and the time to connect.
 fn point(intended_pps: Option<f64>, finished: u32, p99_us: u64) -> FloodPoint {
@@ -39,13 +41,8 @@ fn point(intended_pps: Option<f64>, finished: u32, p99_us: u64) -> FloodPoint {
         offered,
         arrived: offered,
         answered: offered / 2,
-        answered_late: 0,
-        losses: Vec::new(),
-        unexplained: 0,
-        counters: Vec::new(),
         clients,
-        cores: Vec::new(),
-        others: String::new(),
+        ..FloodPoint::default()
     }
 }
 
@@ -75,11 +72,6 @@ fn run(points: Vec<FloodPoint>) -> FloodRun {
         modes: vec![mode],
         partial: false,
     }
-}
-
-/// The text without its line ends.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The report of card models in guests: text at several widths, and a page that needs no network.
 
 mod page;
+mod text;
 
 use model::{
     bench::guest::{Burst, Card, GuestRun, PerFrame, Verb, VerbOutcome},
@@ -8,6 +9,7 @@ use model::{
     sources,
 };
 use report::{Look, guest_page, guest_text};
+use text::unwrapped;
 
 /// Nobody counted this.
 fn card(nic: &str, writes: f64) -> Card {
@@ -57,11 +59,6 @@ fn run() -> GuestRun {
         sources: sources::firewall_rates(),
         notes: vec!["A note".into()],
     }
-}
-
-/// The text without its line ends.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Messages over link as the user reads them: the headline, and a page that needs no network.
 
 mod page;
+mod text;
 
 use model::{
     link_bench::{Conditions, LinkBench, PingRound, Pings, Receive, Transfer},
@@ -9,6 +10,7 @@ use model::{
     sources,
 };
 use report::{Look, link_bench_page, link_bench_text};
+use text::unwrapped;
 
 /// Nobody measured this.
 fn pings(by: &str, receive: Receive, bytes: u32, p50_us: u64, over_tcp: Option<f64>) -> Pings {
@@ -69,11 +71,6 @@ fn run(transfers: Vec<Transfer>) -> LinkBench {
         notes: vec!["A note".into()],
         sources: sources::cluster_figures(),
     }
-}
-
-/// The text without its line ends.
-fn unwrapped(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]

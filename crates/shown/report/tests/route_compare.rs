@@ -21,12 +21,10 @@ fn step(pps: f64, memory: f64) -> Step {
         forwarded_pps: 0.99 * pps,
         loss_ratio: 0.01,
         classes: BTreeMap::from([(Class::Memory, memory), (Class::Ip, 60.0 - memory), (Class::Idle, 15.0)]),
-        generator_percent: 0.0,
         receiver_percent: 25.0,
-        others_percent: 0.0,
         stat_idle_percent: 15.0,
         samples: 997,
-        lost_samples: 0,
+        ..Step::default()
     }
 }
 

@@ -257,7 +257,7 @@ impl Point {
 }
 
 /// A box under test in one mode.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Mode {
     /// `wire`, `router`, `stateful`, `stateless`, `bridge`, `xdp-fib`, `route-standard`, `route`, `route-rules`, `route-stateful`, `nat`, `route-nat` or `ports`.
     pub key: String,
@@ -281,7 +281,7 @@ pub struct Stamps {
     pub one_in: u32,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Setup {
     /// `quick`, `study`, `rfc2544`, `mlr` or `custom`.
     pub preset: String,

@@ -103,7 +103,7 @@ impl Clients {
 }
 
 /// A rate of the flood.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct FloodPoint {
     /// Frames per second that were asked for; none: as many as the generator can.
     #[serde(alias = "wanted_pps")]
@@ -256,15 +256,9 @@ pub(crate) mod tests {
             jitter_ns: None,
         };
         FloodPoint {
-            intended_pps: None,
             seconds: 2.0,
             offered,
             arrived: offered / 2,
-            answered: 0,
-            answered_late: 0,
-            losses: vec![],
-            unexplained: 0,
-            counters: vec![],
             clients: Clients {
                 attempted: 1000,
                 connected: finished,
@@ -273,8 +267,7 @@ pub(crate) mod tests {
                 connect: Some(connect),
                 ..Clients::default()
             },
-            cores: vec![],
-            others: String::new(),
+            ..FloodPoint::default()
         }
     }
 

@@ -11,7 +11,7 @@ pub struct Loss {
 }
 
 /// The ways of the packets of one interval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// Packets that were offered, from the counter named in `offered_by`.
     pub offered: u64,

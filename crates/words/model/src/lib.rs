@@ -9,6 +9,7 @@ pub mod counters;
 pub mod bench;
 pub mod class;
 pub mod clock;
+pub mod compare;
 pub mod cpuset;
 pub mod doctor;
 pub mod doctor_nodes;

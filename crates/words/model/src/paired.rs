@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// A cost counts as one if chance alone makes such a difference in fewer cases than this.
+/// A difference counts as one if chance alone makes such a difference in fewer cases than this.
 pub const SIGNIFICANCE: f64 = 0.05;
 
 /// The mean of the differences of pairs, with its 95 % confidence interval (Student's t).
@@ -21,57 +21,52 @@ pub struct Paired {
 impl Paired {
     /// Statistics of the pairs' differences; none without any.
     pub fn of(differences: &[f64]) -> Option<Self> {
-        let count = differences.len() as f64;
-        if differences.is_empty() {
-            return None;
-        }
-        let mean = differences.iter().sum::<f64>() / count;
-        let found = Self { pairs: differences.len() as u32, mean, low: None, high: None, probability: None };
-        if differences.len() < 2 {
-            return Some(found);
-        }
-        let variance = differences.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        let error = (variance / count).sqrt();
-        let Ok(student) = StudentsT::new(0.0, 1.0, count - 1.0) else { return Some(found) };
+        let (mean, variance) = mean_of(differences)?;
+        Some(Self::from(differences.len(), mean, variance.map(|v| (v, differences.len() as f64 - 1.0))))
+    }
+
+    /// The difference of two means whose readings are no pairs, by Welch's t; none where a side has none. Its number of pairs is that of the shorter side.
+    pub fn apart(before: &[f64], after: &[f64]) -> Option<Self> {
+        let ((first, of_first), (second, of_second)) = (mean_of(before)?, mean_of(after)?);
+        let spread = of_first.zip(of_second).map(|(a, b)| welch((a, before.len()), (b, after.len())));
+        Some(Self::from(before.len().min(after.len()), second - first, spread))
+    }
+
+    /// The statistics of a mean with its variance and the degrees of freedom.
+    fn from(pairs: usize, mean: f64, spread: Option<(f64, f64)>) -> Self {
+        let found = Self { pairs: pairs as u32, mean, low: None, high: None, probability: None };
+        let Some((variance, freedom)) = spread else { return found };
+        let Some(student) = student(freedom) else { return found };
+        let error = variance.sqrt();
         let reach = error * student.inverse_cdf(1.0 - SIGNIFICANCE / 2.0);
         let probability = match (error > 0.0, mean == 0.0) {
             (true, _) => 2.0 * student.sf((mean / error).abs()),
             // All pairs differ alike.
             (false, same) => f64::from(u8::from(same)),
         };
-        Some(Self { low: Some(mean - reach), high: Some(mean + reach), probability: Some(probability), ..found })
+        Self { low: Some(mean - reach), high: Some(mean + reach), probability: Some(probability), ..found }
     }
+}
 
-    /// The difference of two means whose readings are no pairs, by Welch's t; none where a side has none. Its number of pairs is that of the shorter side.
-    pub fn apart(before: &[f64], after: &[f64]) -> Option<Self> {
-        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
-        // The variance of the mean.
-        let error = |of: &[f64]| {
-            let middle = mean(of);
-            of.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / (of.len() as f64 - 1.0) / of.len() as f64
-        };
-        let pairs = before.len().min(after.len());
-        if pairs == 0 {
-            return None;
-        }
-        let mean = mean(after) - mean(before);
-        let found = Self { pairs: pairs as u32, mean, low: None, high: None, probability: None };
-        if pairs < 2 {
-            return Some(found);
-        }
-        let (first, second) = (error(before), error(after));
-        let all = first + second;
-        if all <= 0.0 {
-            let probability = Some(f64::from(u8::from(mean == 0.0)));
-            return Some(Self { low: Some(mean), high: Some(mean), probability, ..found });
-        }
-        let freedom =
-            all.powi(2) / (first.powi(2) / (before.len() as f64 - 1.0) + second.powi(2) / (after.len() as f64 - 1.0));
-        let Ok(student) = StudentsT::new(0.0, 1.0, freedom) else { return Some(found) };
-        let reach = all.sqrt() * student.inverse_cdf(1.0 - SIGNIFICANCE / 2.0);
-        let probability = 2.0 * student.sf((mean / all.sqrt()).abs());
-        Some(Self { low: Some(mean - reach), high: Some(mean + reach), probability: Some(probability), ..found })
-    }
+/// The mean of some values, and its variance, which a single value does not have.
+pub(crate) fn mean_of(values: &[f64]) -> Option<(f64, Option<f64>)> {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (!values.is_empty()).then(|| (mean, (values.len() > 1).then(|| squares / (n - 1.0) / n)))
+}
+
+/// The variance of the difference of two means, each with its variance and its number of readings, and the degrees of freedom (B. L. Welch, 1947).
+pub(crate) fn welch((a, of_a): (f64, usize), (b, of_b): (f64, usize)) -> (f64, f64) {
+    let part = |variance: f64, n: usize| variance.powi(2) / (n as f64 - 1.0);
+    let freedom = (a + b).powi(2) / (part(a, of_a) + part(b, of_b));
+    // Without a variance any will do.
+    (a + b, if a + b > 0.0 { freedom } else { 1.0 })
+}
+
+/// Student's distribution.
+pub(crate) fn student(freedom: f64) -> Option<StudentsT> {
+    StudentsT::new(0.0, 1.0, freedom).ok()
 }
 
 /// The differences that are more than chance, after Holm: together they are wrong in fewer than 5 % of the cases. None has no probability.

@@ -214,7 +214,7 @@ pub struct CoreProfile {
     pub stat_steal_percent: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// Its beginning (RFC 3339, UTC).
     #[serde(alias = "when")]
@@ -293,23 +293,7 @@ pub struct Comparison {
 impl Profile {
     /// A profile without samples, of a machine, begun at `timestamp` (RFC 3339, UTC).
     pub fn new(timestamp: String, machine: Machine, frequency_hz: u32) -> Self {
-        Self {
-            timestamp,
-            machine,
-            seconds: 0.0,
-            frequency_hz,
-            samples: 0,
-            lost: 0,
-            attributed_to_caller: 0,
-            packets: None,
-            classes: Vec::new(),
-            locks: Vec::new(),
-            functions: Vec::new(),
-            unclassified_functions: Vec::new(),
-            excluded: None,
-            cores: Vec::new(),
-            notes: Vec::new(),
-        }
+        Self { timestamp, machine, frequency_hz, ..Self::default() }
     }
 
     pub fn class(&self, class: Class) -> Option<&ClassShare> {

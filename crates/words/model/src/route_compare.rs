@@ -43,7 +43,7 @@ pub struct Round {
 }
 
 /// A way to forward, on one core or on two.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Configuration {
     /// `none`, `standard`, `routed` or `stateful`.
     pub mode: String,

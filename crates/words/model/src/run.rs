@@ -29,12 +29,13 @@ impl Generator {
 }
 
 /// The sharing of a core by the generator and the receiving work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
     /// Generator and receive work run on one core, so that the load throttles itself.
     Inline,
     /// The receive work has cores of its own: real overload.
+    #[default]
     Apart,
 }
 
@@ -58,7 +59,7 @@ pub struct CoreRole {
 }
 
 /// The work of each core in a stage.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Arrangement {
     /// Generator and receive work share a core.
     pub sharing: Sharing,
@@ -66,8 +67,16 @@ pub struct Arrangement {
     pub roles: Vec<CoreRole>,
 }
 
+impl Arrangement {
+    /// The roles in words: `CPU 0 sends; CPU 1 receives`.
+    pub fn words(&self) -> String {
+        let roles = self.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.role));
+        roles.collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// The measurements of a stage, and the spread of their results.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Repeats {
     /// The number of measurements; the figures of the stage are those of the one with the median delivered rate.
     pub count: u32,
@@ -147,7 +156,7 @@ impl From<&Profile> for Work {
 }
 
 /// A way to receive the flood, and its result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stage {
     /// The stable key that [`SourceFigure::stage`] refers to: one of [`keys`].
     pub key: String,

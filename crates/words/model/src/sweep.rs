@@ -13,7 +13,7 @@ use crate::{
 pub const SCHEMA: u32 = 1;
 
 /// An offered load.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Step {
     /// Packets per second that were asked for.
     #[serde(alias = "wanted_pps")]
@@ -61,7 +61,7 @@ impl Step {
 }
 
 /// The steps of one configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Setup {
     /// `standard` or `optimised`.
     pub key: String,
@@ -172,18 +172,13 @@ mod tests {
             intended_pps: 1e6,
             offered_pps: 1e6,
             forwarded_pps,
-            loss_ratio: 0.0,
             classes: BTreeMap::from([
                 (Class::Ip, busy * 0.75),
                 (Class::Memory, busy * 0.25),
                 (Class::Idle, 100.0 - busy),
             ]),
-            generator_percent: 0.0,
-            receiver_percent: 0.0,
-            others_percent: 0.0,
-            stat_idle_percent: 0.0,
             samples: 1000,
-            lost_samples: 0,
+            ..Step::default()
         }
     }
 
@@ -198,13 +193,11 @@ mod tests {
     fn the_cost_of_a_packet_is_that_at_the_ceiling() {
         let mut setup = Setup {
             key: "standard".into(),
-            name: String::new(),
-            what: String::new(),
-            settings: Vec::new(),
             ceiling_pps: 5e5,
             ceilings_pps: vec![5e5; 2],
             at_ceiling: vec![step(5e5, 100.0), step(3e5, 60.0), step(4e5, 100.0)],
             steps: vec![step(2e5, 90.0)],
+            ..Setup::default()
         };
         let [low, mean, high] = setup.ns_per_packet(1, Step::busy_percent).unwrap();
         assert_eq!((low, high), (2000.0, 2500.0));

@@ -82,8 +82,7 @@ fn one_size(id: &str, lines: &[Line], bar: impl Fn(f64) -> (f64, String), axis: 
             (Some(value), text)
         })
     };
-    let series =
-        [Bars { name: String::new(), colour: "#2f7fc1", hatched: false, bars: lines.iter().map(value).collect() }];
+    let series = [Bars::new("", "#2f7fc1", lines.iter().map(value))];
     let label = "Bars: the values of the one frame size; the figures are in the tables below";
     (!lines.is_empty()).then(|| rows::chart(id, label, Room::Half, &names, &series, axis))
 }

@@ -1,33 +1,28 @@
 //! Runs of the bench side by side, as text.
 
 use model::{
-    bench::compare::{BenchComparison, Change, Judgement, Row, SIGNIFICANCE, Unit, Value},
+    bench::compare::{Change, Row, SIGNIFICANCE, Unit, Value},
+    compare::{Comparison, Judgement},
     units,
 };
 
 use super::figures::{or_dash, short};
-use crate::table::Look;
+use crate::{
+    compare::{self, Heads},
+    table::Look,
+};
 
 /// The comparison: which runs, a table of figures and differences, what else differs.
-pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
-    let mut out = String::new();
-    for ((letter, name), when) in letters().zip(&c.runs).zip(&c.timestamps) {
-        out.push_str(&look.paragraph(&format!("{letter}: {name}, {when}")));
-    }
-    for (mode, rows) in modes(c) {
-        out.push('\n');
-        out.push_str(&look.paragraph(mode));
-        out.push_str(&table(c, &rows, look));
-    }
-    out.push('\n');
-    out.push_str(&look.paragraph(&meaning(c)));
-    for note in &c.notes {
-        out.push_str(&look.paragraph(&format!("Note: {note}")));
-    }
-    out
+pub fn bench_compare_text(c: &Comparison<Row>, look: Look) -> String {
+    let heads: Heads<'_> = (&["FRAME", "WHAT"], &[">#"], &[">#/A", ""]);
+    let table = |(mode, rows): (&str, Vec<&Row>)| {
+        format!("\n{}{}", look.paragraph(mode), compare::table(heads, c.runs.len(), rows, cells, look))
+    };
+    let tables: String = modes(c).into_iter().map(table).collect();
+    compare::text(c, format!("{tables}\n{}", look.paragraph(&meaning(c))), "", look)
 }
 
-fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
+fn modes(c: &Comparison<Row>) -> Vec<(&str, Vec<&Row>)> {
     let mut modes: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &c.rows {
         match modes.iter_mut().find(|(mode, _)| *mode == row.mode) {
@@ -38,31 +33,15 @@ fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
     modes
 }
 
-/// Short names of the runs.
-fn letters() -> impl Iterator<Item = char> {
-    'A'..='Z'
-}
-
-fn table(c: &BenchComparison, rows: &[&Row], look: Look) -> String {
-    let mut heads = vec!["FRAME".to_owned(), "WHAT".to_owned()];
-    for (i, letter) in letters().take(c.runs.len()).enumerate() {
-        heads.push(format!(">{letter}"));
-        if i > 0 {
-            heads.extend([format!(">{letter}/A"), String::new()]);
+fn cells(row: &Row) -> Vec<String> {
+    let mut cells = vec![short(&row.frame), row.what.clone()];
+    for (i, value) in row.values.iter().enumerate() {
+        cells.push(or_dash(value.map(|v| shown(v, row.unit))));
+        if let Some(change) = i.checked_sub(1).and_then(|i| row.changes.get(i)) {
+            cells.extend([or_dash(change.ratio.map(ratio)), judgement(change)]);
         }
     }
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
-    let cells = |row: &&Row| {
-        let mut cells = vec![short(&row.frame), row.what.clone()];
-        for (i, value) in row.values.iter().enumerate() {
-            cells.push(or_dash(value.map(|v| shown(v, row.unit))));
-            if let Some(change) = i.checked_sub(1).and_then(|i| row.changes.get(i)) {
-                cells.extend([or_dash(change.ratio.map(ratio)), judgement(change)]);
-            }
-        }
-        cells
-    };
-    look.table(&heads, rows.iter().map(cells))
+    cells
 }
 
 fn shown(v: Value, unit: Unit) -> String {
@@ -88,7 +67,7 @@ fn judgement(change: &Change) -> String {
 }
 
 /// Meaning of the table's words.
-fn meaning(c: &BenchComparison) -> String {
+fn meaning(c: &Comparison<Row>) -> String {
     let means = c.rows.iter().flat_map(|r| &r.changes).filter(|change| change.probability.is_some()).count();
     let chance = match means {
         0 => String::new(),

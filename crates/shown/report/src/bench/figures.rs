@@ -10,6 +10,8 @@ use model::{
     units,
 };
 
+use crate::chart::once;
+
 /// Unit of the rates, for headings.
 const RATES: &str = "A unit is a frame, or a datagram with all its fragments; sizes of frames are with FCS. \"Total\" is of all \
      directions together, \"each way\" of one direction, \"fails at\" the lowest load in all that failed, \"came through\" the lowest and \
@@ -80,13 +82,7 @@ impl<'a> Figures<'a> {
 
     /// Every kind of frame of any mode, in the order of the run.
     pub(crate) fn frames(self) -> Vec<&'a FrameSpec> {
-        let mut frames: Vec<&FrameSpec> = Vec::new();
-        for point in self.0.modes.iter().flat_map(|m| &m.points) {
-            if !frames.contains(&&point.frame) {
-                frames.push(&point.frame);
-            }
-        }
-        frames
+        once(self.0.modes.iter().flat_map(|m| &m.points).map(|point| &point.frame))
     }
 
     /// The modes whose throughput was looked for: the tester's own ceiling is found without one.

@@ -57,7 +57,6 @@ impl Table {
         let mark = |head: &str| if head.starts_with('>') { ">" } else { "" };
         let heads = self.heads.iter().map(|h| mark(h).to_owned() + &h.trim_start_matches(['>', '~']).to_uppercase());
         let heads: Vec<String> = heads.collect();
-        let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
         let mut out = look.table(&heads, self.rows);
         out.extend(self.notes.iter().map(|note| look.paragraph(note)));
         out

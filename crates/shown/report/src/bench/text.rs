@@ -120,7 +120,6 @@ fn overview(figures: Figures<'_>, look: Look) -> String {
     let mut heads = vec!["FRAME".to_owned()];
     heads.extend(figures.searched().map(|m| format!(">{}", m.key)));
     heads.push(">(ceiling)".into());
-    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = figures.frames().into_iter().map(|frame| {
         let cell = |m: &Mode| or_dash(m.points.iter().find(|p| p.frame == *frame).and_then(throughput_cell));
         let mut row = vec![short(frame)];

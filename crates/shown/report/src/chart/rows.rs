@@ -67,6 +67,21 @@ pub(crate) struct Bars {
     pub(crate) bars: Vec<(Option<f64>, String)>,
 }
 
+impl Bars {
+    pub(crate) fn new(
+        name: impl Into<String>,
+        colour: &'static str,
+        bars: impl IntoIterator<Item = (Option<f64>, String)>,
+    ) -> Self {
+        Self { name: name.into(), colour, hatched: false, bars: bars.into_iter().collect() }
+    }
+
+    /// Bars of figures that others published.
+    pub(crate) fn hatched(self) -> Self {
+        Self { hatched: true, ..self }
+    }
+}
+
 /// The left edge of the bars: beside the names, or at the image's edge where names stand above their rows.
 struct Layout {
     left: f64,

@@ -5,14 +5,18 @@
 //! judged, and no difference of it is called one.
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::ContinuousCDF;
+
+pub use crate::paired::SIGNIFICANCE;
+use crate::{
+    compare::{Comparison, Fact, Judgement, differing},
+    paired::{self, Paired, student, welch},
+};
 
 use super::{BenchRun, FrameSpec, GoalResult, Mode, Point, Status, Throughput, Verdict};
 
 /// The version of the schema `evenkeel.bench.compare/<version>`.
 pub const SCHEMA: u32 = 1;
-/// A mean of repetitions differs when chance alone makes such a difference in fewer cases than this.
-pub const SIGNIFICANCE: f64 = 0.05;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Value {
@@ -29,31 +33,6 @@ pub struct Value {
     pub repeats: u32,
     /// The value is only a least one: the tester was the limit.
     pub at_least: bool,
-}
-
-/// The change of a value from the first run to another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// Higher, and more than chance or the search's width explains.
-    Higher,
-    Lower,
-    /// Within what chance or the search's width explains.
-    Same,
-    /// A side was measured once, or not at all, or the tester was the limit.
-    NotJudged,
-}
-
-impl Judgement {
-    /// The word for tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Higher => "higher",
-            Self::Lower => "lower",
-            Self::Same => "same",
-            Self::NotJudged => "not judged",
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,18 +69,8 @@ pub struct Change {
     pub judgement: Judgement,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BenchComparison {
-    /// The names of the runs: the first is what the others are compared with.
-    pub runs: Vec<String>,
-    pub timestamps: Vec<String>,
-    pub rows: Vec<Row>,
-    /// Other differences between the runs, which may be the reason.
-    pub notes: Vec<String>,
-}
-
 /// Puts runs side by side; `runs` are names with what they stand for.
-pub fn compare(runs: &[(String, BenchRun)]) -> BenchComparison {
+pub fn compare(runs: &[(String, BenchRun)]) -> Comparison<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (i, (_, run)) in runs.iter().enumerate() {
         for (mode, point) in run.modes.iter().flat_map(|m| m.points.iter().map(move |p| (m, p))) {
@@ -115,12 +84,7 @@ pub fn compare(runs: &[(String, BenchRun)]) -> BenchComparison {
         let (first, others) = row.values.split_first().map_or((None, &[][..]), |(f, o)| (*f, o));
         row.changes = others.iter().map(|other| change(first, *other)).collect();
     }
-    BenchComparison {
-        runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
-        rows,
-        notes: notes(runs),
-    }
+    Comparison::new(runs, |run| &run.timestamp, rows, notes(runs))
 }
 
 /// The row of that quantity, made if there is none yet.
@@ -199,30 +163,15 @@ fn once(value: f64) -> Value {
 
 /// The mean of repetitions with its 95 % confidence interval; none of nothing.
 fn mean_of(values: &[f64]) -> Option<Value> {
-    let n = values.len() as f64;
-    let (mean, variance) = moments(values)?;
-    let error = variance.map(|v| (v / n).sqrt());
-    let half = error.and_then(|e| Some(student(n - 1.0)?.inverse_cdf(1.0 - SIGNIFICANCE / 2.0) * e));
+    let (Paired { mean, low, high, .. }, (_, variance)) = (Paired::of(values)?, paired::mean_of(values)?);
     Some(Value {
         value: mean,
-        low: half.map(|h| (mean - h).max(0.0)),
-        high: half.map(|h| mean + h),
-        error,
+        low: low.map(|low| low.max(0.0)),
+        high,
+        error: variance.map(f64::sqrt),
         repeats: u32::try_from(values.len()).unwrap_or(u32::MAX),
         at_least: false,
     })
-}
-
-/// Mean and variance; no variance of a single value.
-fn moments(values: &[f64]) -> Option<(f64, Option<f64>)> {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    (!values.is_empty()).then(|| (mean, (values.len() > 1).then(|| squares / (n - 1.0))))
-}
-
-fn student(freedom: f64) -> Option<StudentsT> {
-    StudentsT::new(0.0, 1.0, freedom).ok()
 }
 
 /// The difference of `b` from `a`.
@@ -230,16 +179,13 @@ fn change(a: Option<Value>, b: Option<Value>) -> Change {
     let Some((a, b)) = a.zip(b) else {
         return Change { ratio: None, probability: None, judgement: Judgement::NotJudged };
     };
-    let probability = welch(&a, &b);
-    let apart = match probability {
-        Some(p) => Some(p < SIGNIFICANCE),
-        None => brackets_apart(&a, &b),
-    };
-    let judgement = match apart {
-        None => Judgement::NotJudged,
-        Some(false) => Judgement::Same,
-        Some(true) if b.value > a.value => Judgement::Higher,
-        Some(true) => Judgement::Lower,
+    let probability = of_chance(&a, &b);
+    let judgement = match (probability, a.low.zip(b.low)) {
+        (Some(p), _) if p >= SIGNIFICANCE => Judgement::Same,
+        (Some(_), _) if b.value > a.value => Judgement::Higher,
+        (Some(_), _) => Judgement::Lower,
+        (None, Some((of_a, of_b))) => Judgement::of_intervals((of_a, a.high), (of_b, b.high)),
+        (None, None) => Judgement::NotJudged,
     };
     // Who is at least so good may be any better: then only being worse than that can be told.
     let open = (a.at_least && judgement != Judgement::Lower) || (b.at_least && judgement != Judgement::Higher);
@@ -250,31 +196,19 @@ fn change(a: Option<Value>, b: Option<Value>) -> Change {
     }
 }
 
-/// The probability that two means of repetitions lie so far apart by chance (B. L. Welch, 1947); none where one is no such mean.
-fn welch(a: &Value, b: &Value) -> Option<f64> {
-    let (ea, eb) = (a.error?.powi(2), b.error?.powi(2));
-    if ea + eb == 0.0 {
-        return Some(if a.value == b.value { 1.0 } else { 0.0 });
+/// The probability that two means of repetitions lie so far apart by chance; none where one is no such mean.
+fn of_chance(a: &Value, b: &Value) -> Option<f64> {
+    let ((ea, eb), difference) = ((a.error?.powi(2), b.error?.powi(2)), (b.value - a.value).abs());
+    let (variance, freedom) = welch((ea, a.repeats as usize), (eb, b.repeats as usize));
+    if variance == 0.0 {
+        return Some(if difference == 0.0 { 1.0 } else { 0.0 });
     }
-    let freedom = |e: f64, n: u32| e.powi(2) / f64::from(n - 1);
-    let freedom = (ea + eb).powi(2) / (freedom(ea, a.repeats) + freedom(eb, b.repeats));
-    let t = (b.value - a.value).abs() / (ea + eb).sqrt();
-    Some(2.0 * student(freedom)?.cdf(-t))
+    Some(2.0 * student(freedom)?.cdf(-difference / variance.sqrt()))
 }
-
-/// True if two brackets have nothing in common; none where one is no bracket.
-fn brackets_apart(a: &Value, b: &Value) -> Option<bool> {
-    let (low_a, low_b) = (a.low?, b.low?);
-    let below = |high: Option<f64>, low: f64| high.is_some_and(|h| h < low);
-    Some(below(a.high, low_b) || below(b.high, low_a))
-}
-
-/// The name of a fact about a run, and the fact.
-type Fact = (&'static str, fn(&BenchRun) -> String);
 
 /// The differences of the runs besides their figures.
 fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
-    let facts: [Fact; 12] = [
+    let facts: [Fact<BenchRun>; 12] = [
         ("the machine", |r| r.machine.hostname.clone()),
         ("the CPU", |r| format!("{} x {}", r.machine.cpus, r.machine.cpu_model)),
         ("the kernel", |r| r.machine.kernel.clone()),
@@ -286,18 +220,11 @@ fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
         ("the IP version", |r| r.setup.ip_version.to_string()),
         ("the number of flows", |r| r.setup.flows.to_string()),
         ("the filter", |r| format!("{} rules in the order {}", r.setup.rules, r.setup.rule_order)),
-        ("the cores", |r| {
-            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.role));
-            roles.collect::<Vec<_>>().join("; ")
-        }),
+        ("the cores", |r| r.setup.arrangement.words()),
     ];
-    let mut notes = Vec::new();
-    for (what, fact) in facts {
-        let values: Vec<String> = runs.iter().map(|(_, run)| fact(run)).collect();
-        if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            notes.push(format!("{what} differs: {}", values.join(" | ")));
-        }
-    }
+    let found = differing(runs, &facts).into_iter();
+    let mut notes: Vec<String> =
+        found.map(|(what, values)| format!("{what} differs: {}", values.join(" | "))).collect();
     for (name, run) in runs {
         if let Status::Partial { reason, begun } = &run.status {
             let begun = begun.as_ref().map_or_else(String::new, |b| format!("; {b}"));

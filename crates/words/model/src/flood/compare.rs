@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{FloodPoint, FloodRun};
-use crate::bench::compare::Judgement;
+use crate::compare::{Comparison, Fact, Judgement, differing};
 
 /// The version of the schema `evenkeel.bench.flood.compare/<version>`.
 pub const SCHEMA: u32 = 1;
@@ -35,13 +35,8 @@ impl Cell {
     }
 
     fn judge(&self, first: &Self) -> Judgement {
-        if self.success_interval.0 > first.success_interval.1 {
-            Judgement::Higher
-        } else if self.success_interval.1 < first.success_interval.0 {
-            Judgement::Lower
-        } else {
-            Judgement::Same
-        }
+        let interval = |cell: &Self| (cell.success_interval.0, Some(cell.success_interval.1));
+        Judgement::of_intervals(interval(first), interval(self))
     }
 }
 
@@ -56,17 +51,8 @@ pub struct Row {
     pub changes: Vec<Judgement>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FloodComparison {
-    pub runs: Vec<String>,
-    pub timestamps: Vec<String>,
-    /// The rows, by protection and rising rate.
-    pub rows: Vec<Row>,
-    pub notes: Vec<String>,
-}
-
 /// Lays runs side by side; the first is what the others are compared with.
-pub fn compare(runs: &[(String, FloodRun)]) -> FloodComparison {
+pub fn compare(runs: &[(String, FloodRun)]) -> Comparison<Row> {
     // Protections and rates in the order in which they first come up; rates rise, as in a run.
     let mut keys: Vec<(&str, &str, Vec<Option<f64>>)> = Vec::new();
     for mode in runs.iter().flat_map(|(_, run)| &run.modes) {
@@ -94,12 +80,7 @@ pub fn compare(runs: &[(String, FloodRun)]) -> FloodComparison {
             rows.push(Row { mode: name.to_owned(), intended_pps, cells, changes });
         }
     }
-    FloodComparison {
-        runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
-        rows,
-        notes: notes(runs),
-    }
+    Comparison::new(runs, |run| &run.timestamp, rows, notes(runs))
 }
 
 fn cell(run: &FloodRun, key: &str, intended_pps: Option<f64>) -> Option<Cell> {
@@ -109,29 +90,21 @@ fn cell(run: &FloodRun, key: &str, intended_pps: Option<f64>) -> Option<Cell> {
 
 /// Conditions that differ between the runs.
 fn notes(runs: &[(String, FloodRun)]) -> Vec<String> {
-    type Read = fn(&FloodRun) -> String;
-    let conditions: [(&str, Read); 8] = [
+    let conditions: [Fact<FloodRun>; 8] = [
         ("the machine", |r| format!("{}, {} CPUs, {}", r.machine.hostname, r.machine.cpus, r.machine.cpu_model)),
         ("the kernel", |r| r.machine.kernel.clone()),
         ("connections at each rate", |r| r.setup.connects.to_string()),
         ("connections begun each second", |r| format!("{:.0}", r.setup.connects_per_s)),
         ("the clients' patience", |r| format!("{} ms", r.setup.timeout_ms)),
         ("sources of the flood", |r| r.setup.flood_sources.clone()),
-        ("cores", |r| {
-            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.role));
-            roles.collect::<Vec<_>>().join("; ")
-        }),
+        ("cores", |r| r.setup.arrangement.words()),
         ("whole or broken off", |r| if r.partial { "broken off" } else { "whole" }.to_owned()),
     ];
-    let mut notes = Vec::new();
-    for (what, read) in conditions {
-        let values: Vec<String> = runs.iter().map(|(_, run)| read(run)).collect();
-        if values.windows(2).any(|pair| pair[0] != pair[1]) {
-            let each = values.iter().zip('A'..).map(|(value, letter)| format!("{letter} {value}"));
-            notes.push(format!("{what} differ: {}", each.collect::<Vec<_>>().join(" | ")));
-        }
-    }
-    notes
+    let note = |(what, values): (&str, Vec<String>)| {
+        let each = values.iter().zip('A'..).map(|(value, letter)| format!("{letter} {value}"));
+        format!("{what} differ: {}", each.collect::<Vec<_>>().join(" | "))
+    };
+    differing(runs, &conditions).into_iter().map(note).collect()
 }
 
 #[cfg(test)]

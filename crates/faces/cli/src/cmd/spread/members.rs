@@ -77,7 +77,7 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
 }
 
 fn text(report: &Report) -> String {
-    let cells = report.cpus.iter().map(|r| [r.cpu, r.node, r.package, r.core, r.members].map(|n| n.to_string()).into());
+    let cells = report.cpus.iter().map(|r| [r.cpu, r.node, r.package, r.core, r.members].map(|n| n.to_string()));
     let look = Look::of_stdout();
     let table = look.table(&[">CPU", ">NODE", ">PACKAGE", ">CORE", ">MEMBERS"], cells);
     let place = report.node.map_or_else(String::new, |n| format!(" of node {n}"));

@@ -24,8 +24,7 @@ pub(crate) fn cpu_by_frame(figures: Figures<'_>) -> Option<String> {
             let percent = point.and_then(figures::at_throughput).and_then(figures::busy_percent);
             (percent, percent.map_or_else(String::new, |p| format!("{p:.0} %")))
         };
-        let bars = frames.iter().map(busy).collect();
-        Bars { name: mode.name.clone(), colour: colour(mode), hatched: false, bars }
+        Bars::new(&mode.name, colour(mode), frames.iter().map(busy))
     };
     let series: Vec<Bars> = figures.0.modes.iter().map(of).filter(|s| s.bars.iter().any(|b| b.0.is_some())).collect();
     let names: Vec<String> = frames.iter().map(|f| short(f)).collect();
@@ -50,11 +49,9 @@ pub(crate) fn cpu_by_class(figures: Figures<'_>) -> Option<String> {
     classes.truncate(CLASSES);
     let names: Vec<String> = seen.iter().map(|(mode, _)| mode.name.clone()).collect();
     let bar = |percent: f64| (Some(percent), format!("{percent:.0} %"));
-    let of = |class: &Class| Bars {
-        name: class.name().to_owned(),
-        colour: load_areas::colour(*class),
-        hatched: false,
-        bars: seen.iter().map(|(_, t)| bar(t.observed.classes.get(class).copied().unwrap_or(0.0))).collect(),
+    let of = |class: &Class| {
+        let percents = seen.iter().map(|(_, t)| bar(t.observed.classes.get(class).copied().unwrap_or(0.0)));
+        Bars::new(class.name(), load_areas::colour(*class), percents)
     };
     let mut series: Vec<Bars> = classes.iter().map(of).collect();
     let small = |t: &model::bench::Trial| {
@@ -63,12 +60,7 @@ pub(crate) fn cpu_by_class(figures: Figures<'_>) -> Option<String> {
     };
     let rest: Vec<_> = seen.iter().map(|(_, t)| bar(small(t))).collect();
     if rest.iter().any(|r| r.0.is_some_and(|p| p >= 0.05)) {
-        series.push(Bars {
-            name: load_areas::SMALL_ONES.0.to_owned(),
-            colour: load_areas::SMALL_ONES.1,
-            hatched: false,
-            bars: rest,
-        });
+        series.push(Bars::new(load_areas::SMALL_ONES.0, load_areas::SMALL_ONES.1, rest));
     }
     let label =
         "Stacked bars: classes of work of the box's cores at the throughput; the figures are in the tables below";

@@ -12,6 +12,7 @@ use crate::{
         Dash, Look, Mark, Room,
         columns::{self, Column, Columns, significant},
         lines::{self, Line},
+        once,
         rows::{self, Axis, Bars},
         scale::number,
     },
@@ -124,16 +125,8 @@ pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
 /// Published figures of others, in rows of their own; rates of one direction are doubled. None without any.
 pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
     let sources = &figures.0.sources;
-    let (mut rows, mut platforms): (Vec<String>, Vec<&str>) = (Vec::new(), Vec::new());
-    for s in sources {
-        let row = format!("{}, {}", s.mode, s.frame_bytes);
-        if !rows.contains(&row) {
-            rows.push(row);
-        }
-        if !platforms.contains(&s.platform.as_str()) {
-            platforms.push(&s.platform);
-        }
-    }
+    let rows = once(sources.iter().map(|s| format!("{}, {}", s.mode, s.frame_bytes)));
+    let platforms = once(sources.iter().map(|s| s.platform.as_str()));
     let bars = platforms.iter().enumerate().map(|(i, platform)| {
         let total = |row: &String| {
             let rate =
@@ -141,8 +134,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
             let kpps = rate.map(|s| s.pps * if s.per_direction { 2.0 } else { 1.0 } / 1e3);
             (kpps, kpps.map_or_else(String::new, |kpps| format!("{kpps:.0} kpps")))
         };
-        let bars = rows.iter().map(total).collect();
-        Bars { name: (*platform).to_owned(), colour: published_colour(i), hatched: true, bars }
+        Bars::new(*platform, published_colour(i), rows.iter().map(total)).hatched()
     });
     let bars: Vec<Bars> = bars.collect();
     let label = "Hatched bars: rates that others have published; the figures are in a table below";

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Boxed, Condition, Cost, Measure, NeighbourRun, Reading, judged};
-use crate::paired::Paired;
+use crate::{compare::Comparison, paired::Paired};
 
 /// The version of the schema `evenkeel.bench.neighbour.compare/<version>`.
 pub const SCHEMA: u32 = 1;
@@ -24,33 +24,18 @@ pub struct Row {
     pub costs: Vec<Cost>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct NeighbourComparison {
-    pub runs: Vec<String>,
-    pub timestamps: Vec<String>,
-    /// Every condition that the first run and another one have.
-    pub rows: Vec<Row>,
-    /// Reasons why the runs are not comparable.
-    pub notes: Vec<String>,
-}
-
 /// Compares runs, each with its name, with the first.
-pub fn compare(runs: &[(String, NeighbourRun)]) -> NeighbourComparison {
-    let mut found = NeighbourComparison {
-        runs: runs.iter().map(|(name, _)| name.clone()).collect(),
-        timestamps: runs.iter().map(|(_, run)| run.timestamp.clone()).collect(),
-        rows: Vec::new(),
-        notes: Vec::new(),
-    };
-    let Some(((first_name, first), others)) = runs.split_first() else { return found };
-    for (at, (name, other)) in others.iter().enumerate() {
-        found.notes.extend(unlike(first, other).map(|what| format!("{first_name} and {name} have another {what}")));
+pub fn compare(runs: &[(String, NeighbourRun)]) -> Comparison<Row> {
+    let (mut rows, mut notes) = (Vec::new(), Vec::new());
+    for (at, (name, other)) in runs.iter().enumerate().skip(1) {
+        let (first_name, first) = &runs[0];
+        notes.extend(unlike(first, other).map(|what| format!("{first_name} and {name} have another {what}")));
         for before in &first.boxes {
             let Some(after) = other.boxes.iter().find(|boxed| boxed.key == before.key) else { continue };
-            found.rows.extend(conditions(before, after, at + 1));
+            rows.extend(conditions(before, after, at));
         }
     }
-    found
+    Comparison::new(runs, |run| &run.timestamp, rows, notes)
 }
 
 /// Differences of two runs besides the figures.
