@@ -1,15 +1,20 @@
 //! Verbs that measure for long: they stop at a signal, and show progress on stderr.
 
-use std::{fmt::Display, sync::atomic::AtomicBool, time::Duration};
+use std::{fmt::Display, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use model::units::duration_words;
-use rig::progress::{Progress, Step};
+use model::{schema::Document, units::duration_words};
+use report::PageError;
+use rig::{
+    experiment::Control,
+    progress::{Progress, Step},
+};
+use serde::Serialize;
 use sys::privilege::Capability;
 
 use crate::{
     failure::{Failure, Outcome, note, print},
-    results::OutFile,
+    results::{OutFile, json_text},
     signals::{Second, stop_flag},
 };
 
@@ -24,12 +29,49 @@ pub(crate) const LAB_CAPABILITIES: [Capability; 6] = [
 ];
 
 /// Does `work` with a flag that a signal sets, and with a progress bar that is gone afterwards.
-pub(crate) fn long_run<T, E: Into<Failure>>(
-    work: impl FnOnce(&AtomicBool, &mut Bar) -> Result<T, E>,
-) -> Result<T, Failure> {
+pub(crate) fn long_run<T, E: Into<Failure>>(work: impl FnOnce(&mut Control<'_>) -> Result<T, E>) -> Result<T, Failure> {
     let stop = stop_flag(Second::IsIgnored)?;
     let mut bar = Bar { bar: steps_bar(), step: String::new() };
-    work(&stop, &mut bar).map_err(Into::into)
+    work(&mut Control { stop: &stop, progress: &mut bar }).map_err(Into::into)
+}
+
+/// A result of a measurement, as it is printed, drawn and saved.
+pub(crate) trait Found: Serialize {
+    /// The name and the version of its schema.
+    const SCHEMA: (&'static str, u32);
+    /// The page, for people.
+    const PAGE: &'static str = "page with the charts";
+
+    fn text(&self) -> String;
+
+    fn page(&self) -> Result<String, PageError>;
+
+    /// The result as JSON.
+    fn document(&self) -> Result<String, Failure> {
+        let (name, version) = Self::SCHEMA;
+        json_text(&Document::new(name, version, self))
+    }
+
+    /// Prints the result, as JSON if so wanted, and writes its page.
+    fn show(&self, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
+        let text = if as_json { self.document()? } else { self.text() };
+        put_out(&text, page, || self.page())
+    }
+}
+
+/// Measures, and shows what was found. `what` is named if a signal ends it; the exit code is that of `outcome`.
+pub(crate) fn measure<F: Found, E: Into<Failure>>(
+    what: &str,
+    (as_json, page): (bool, Option<OutFile<'_>>),
+    outcome: impl FnOnce(&F) -> bool,
+    work: impl FnOnce(&mut Control<'_>) -> Result<Option<F>, E>,
+) -> Result<Outcome, Failure> {
+    let Some(found) = long_run(work)? else {
+        drop(page);
+        return interrupted(what);
+    };
+    found.show(as_json, page)?;
+    Ok(if outcome(&found) { Outcome::Fine } else { Outcome::No })
 }
 
 /// Ends a verb that a signal interrupted, and that has removed all it made.
@@ -44,7 +86,7 @@ pub(crate) fn end_interrupted(left: impl Display) -> Outcome {
 }
 
 /// Progress on stderr: a bar on a terminal, lines elsewhere.
-pub(crate) struct Bar {
+struct Bar {
     bar: ProgressBar,
     step: String,
 }

@@ -11,7 +11,7 @@ mod fast_path;
 mod lab_box;
 mod port;
 
-use std::{any::Any, fmt, str::FromStr, thread, time::Duration};
+use std::{any::Any, fmt, thread, time::Duration};
 
 use bpf::bench_tx::BenchRings;
 use lab::{
@@ -22,7 +22,7 @@ use model::{CpuSet, bench::Direction, route::RouteMode, run::Sharing};
 use serde::{Deserialize, Serialize};
 use wire::FlowKey;
 
-use crate::BenchError;
+use crate::{BenchError, keyed::keyed};
 
 pub use cores::Cores;
 use fast_path::FastPath;
@@ -59,40 +59,14 @@ pub enum DutKind {
     RouteNat,
 }
 
+keyed! {
+    DutKind: Wire "wire", Router "router", Stateful "stateful", Stateless "stateless", Bridge "bridge", XdpFib "xdp-fib",
+        RouteStandard "route-standard", Route "route", RouteRules "route-rules", RouteStateful "route-stateful", Nat "nat",
+        RouteNat "route-nat";
+    |key, all| format!("there is no box called `{key}`; there are {}, and guest", all.join(", "))
+}
+
 impl DutKind {
-    pub const ALL: [Self; 12] = [
-        Self::Wire,
-        Self::Router,
-        Self::Stateful,
-        Self::Stateless,
-        Self::Bridge,
-        Self::XdpFib,
-        Self::RouteStandard,
-        Self::Route,
-        Self::RouteRules,
-        Self::RouteStateful,
-        Self::Nat,
-        Self::RouteNat,
-    ];
-
-    /// Its name on the command line and in files.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Wire => "wire",
-            Self::Router => "router",
-            Self::Stateful => "stateful",
-            Self::Stateless => "stateless",
-            Self::Bridge => "bridge",
-            Self::XdpFib => "xdp-fib",
-            Self::RouteStandard => "route-standard",
-            Self::Route => "route",
-            Self::RouteRules => "route-rules",
-            Self::RouteStateful => "route-stateful",
-            Self::Nat => "nat",
-            Self::RouteNat => "route-nat",
-        }
-    }
-
     pub fn name(self) -> &'static str {
         match self {
             Self::Wire => "no box",
@@ -138,17 +112,6 @@ impl DutKind {
 impl fmt::Display for DutKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for DutKind {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        Self::ALL.into_iter().find(|k| k.key() == text).ok_or_else(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|k| k.key()).collect();
-            BenchError::Setting(format!("there is no box called `{text}`; there are {}, and guest", all.join(", ")))
-        })
     }
 }
 

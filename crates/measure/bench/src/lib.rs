@@ -25,6 +25,7 @@ pub mod flood;
 pub mod frames;
 pub mod guest;
 pub mod histogram;
+mod keyed;
 pub mod methods;
 pub mod neighbour;
 mod observer;

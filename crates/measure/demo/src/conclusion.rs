@@ -87,7 +87,7 @@ pub(crate) fn conclusion(stages: &[Stage]) -> String {
 #[cfg(test)]
 mod tests {
     use model::{
-        CpuSet, Ledger,
+        CpuSet,
         run::{Arrangement, CoreRole, Cost, Repeats},
     };
 
@@ -98,22 +98,15 @@ mod tests {
         Stage {
             key: key.into(),
             name: key.into(),
-            what: String::new(),
-            backend: String::new(),
             arrangement: Arrangement {
                 sharing: Sharing::Apart,
                 roles: vec![CoreRole { cpus: CpuSet::single(0), role: "generator".into() }],
             },
-            attached_mode: None,
             repeats: Repeats { count: 3, lowest_pps, highest_pps },
             offered_pps: 1e6,
             delivered_pps,
-            ledger: Ledger { offered: 0, offered_by: String::new(), delivered: 0, losses: Vec::new() },
-            steal_percent: 0.0,
-            cores: Vec::new(),
             ns_per_packet: Cost { per_delivered_ns: Some(ns), per_offered_ns: None },
-            work: None,
-            notes: Vec::new(),
+            ..Stage::default()
         }
     }
 

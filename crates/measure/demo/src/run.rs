@@ -12,7 +12,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     repeat::{median_by, sorted},
     window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
 };
@@ -43,17 +42,12 @@ pub struct DemoConfig {
     pub cpus: CpuSet,
 }
 
-/// Measures the ceiling and every stage. `stop` ends it early, with none.
-pub fn run(
-    config: &DemoConfig,
-    host: &Host,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Option<DemoRun>, DemoError> {
+/// Measures the ceiling and every stage. The stop flag ends it early, with none.
+pub fn run(config: &DemoConfig, host: &Host, control: &mut Control<'_>) -> Result<Option<DemoRun>, DemoError> {
     let cores = DemoCores::split(&config.cpus, &host.cpus);
     let (plans, lab) = (cores.stages(), Lab::new("demo")?);
-    let demo = Demo { config, cores, plans, stop, generator: None, pps: 0.0, stages: Vec::new(), lab };
-    experiment::carry_out(demo, machine::describe(host), &config.cpus, stop, progress)
+    let demo = Demo { config, cores, plans, stop: control.stop, generator: None, pps: 0.0, stages: Vec::new(), lab };
+    experiment::carry_out(demo, machine::describe(host), &config.cpus, control)
 }
 
 struct Demo<'a> {

@@ -1,8 +1,19 @@
 //! A namespace for each node, and a bridge in one more that joins them.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::{Duration, Instant},
+};
 
+use bpf::XdpMode;
 use lab::{Lab, LabError, Namespace, VethEnd};
+use link::{Engine, Handle, Raw, State};
+
+use crate::MessagesError;
+
+/// Bytes of the ring that an engine receives by.
+pub(crate) const RING_BYTES: usize = 4 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const PREFIX_LEN: u8 = 24;
 
@@ -15,6 +26,35 @@ pub(crate) struct Place {
 }
 
 /// Nodes on a bridge. They go when it is dropped.
+impl Place {
+    /// The engine of the node.
+    pub(crate) fn engine(&self) -> Result<Engine<Raw>, MessagesError> {
+        let name = self.link.name.as_str();
+        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
+        Ok(self.space.run(open)??)
+    }
+}
+
+/// A connection from an engine to another one of this process, which listens: its handles at both.
+pub(crate) fn connected(
+    from: &mut Engine<Raw>,
+    to: &mut Engine<Raw>,
+    port: u16,
+    stream: bool,
+) -> Result<[Handle; 2], MessagesError> {
+    let ours = from.connect(to.carrier().address(), port, stream)?;
+    let (mut theirs, began) = (None, Instant::now());
+    while began.elapsed() < CONNECT_TIMEOUT {
+        from.poll()?;
+        to.poll()?;
+        theirs = theirs.or_else(|| to.accept(port));
+        if let (Some(theirs), Some(State::Open)) = (theirs, from.state(ours)) {
+            return Ok([ours, theirs]);
+        }
+    }
+    Err(MessagesError::Silent("link"))
+}
+
 #[derive(Debug)]
 pub(crate) struct Bridged {
     pub(crate) places: Vec<Place>,

@@ -84,6 +84,11 @@ impl MessagesError {
     pub(crate) fn system(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { operation, source }
     }
+
+    /// Words of another process that do not fit here.
+    pub(crate) fn words(what: impl Into<String>) -> Self {
+        Self::Words(what.into())
+    }
 }
 
 model::classified!(

@@ -95,6 +95,11 @@ pub enum End<E> {
 }
 
 impl<E> End<E> {
+    /// The failure that ended the steps; `stopped` for the stop flag.
+    pub fn or(self, stopped: E) -> Result<(), E> {
+        if self.is_whole()? { Ok(()) } else { Err(stopped) }
+    }
+
     /// True if all steps were done, false if the run was stopped.
     pub fn is_whole(self) -> Result<bool, E> {
         match self {
@@ -110,13 +115,11 @@ pub fn carry_out<E: Experiment>(
     mut experiment: E,
     machine: Machine,
     watched: &CpuSet,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<E::Found, E::Error> {
     let (timestamp, load_average) = (machine::now(), machine::load_average());
     let others = Watch::start(watched.iter());
-    let mut control = Control { stop, progress };
-    let end = match steps(&mut experiment, &mut control) {
+    let end = match steps(&mut experiment, control) {
         Ok(true) => End::Whole,
         Ok(false) => End::Stopped,
         Err(_) if control.is_stopped() => End::Stopped,
@@ -232,7 +235,8 @@ mod tests {
     fn run(experiment: Simulated) -> (Vec<u32>, Vec<u32>, End<&'static str>, Shown) {
         let (stop, mut shown) = (AtomicBool::new(false), Shown::default());
         let (built, measured, end) =
-            carry_out(experiment, machine(), &CpuSet::new(), &stop, &mut shown).expect("a result");
+            carry_out(experiment, machine(), &CpuSet::new(), &mut Control { stop: &stop, progress: &mut shown })
+                .expect("a result");
         (built, measured, end, shown)
     }
 

@@ -131,14 +131,10 @@ pub(super) mod tests {
             intended_pps: 2.0 * pps,
             offered_pps: pps,
             forwarded_pps: pps,
-            loss_ratio: 0.0,
             classes: BTreeMap::from([(Class::Memory, memory), (Class::Ip, 50.0)]),
-            generator_percent: 0.0,
-            receiver_percent: 0.0,
-            others_percent: 0.0,
-            stat_idle_percent: 0.0,
             samples: 100,
             lost_samples: 1,
+            ..Step::default()
         }
     }
 
@@ -148,12 +144,11 @@ pub(super) mod tests {
         Setup {
             key: name.into(),
             name: name.into(),
-            what: String::new(),
-            settings: Vec::new(),
             ceiling_pps: pps,
             ceilings_pps: ceilings_pps.to_vec(),
             at_ceiling: ceilings_pps.iter().map(|_| step(pps, memory)).collect(),
             steps: vec![step(pps, memory)],
+            ..Setup::default()
         }
     }
 

@@ -17,7 +17,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     repeat::{median_by, middle},
     window::pause,
 };
@@ -58,19 +57,18 @@ pub struct SweepConfig {
 /// Told of each load that was measured, and of the time in which.
 pub type OnStep<'a> = &'a mut dyn FnMut(&Step, Range<Instant>);
 
-/// Measures ceilings and steps. `stop` ends it early, with none. Tests hold what `on_step` is told against other counts of the same time.
+/// Measures ceilings and steps. The stop flag ends it early, with none. Tests hold what `on_step` is told against other counts of the same time.
 pub fn run(
     config: &SweepConfig,
     host: &Host,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
     on_step: OnStep<'_>,
 ) -> Result<Option<Sweep>, SweepError> {
     let cores = SweepCores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
-    let measure = Measure { cores: &cores, stop, duration: config.duration };
+    let measure = Measure { cores: &cores, stop: control.stop, duration: config.duration };
     let sweeping =
         Sweeping { config, measure, on_step, under_test: Vec::new(), generator: None, lab: Lab::new("sweep")? };
-    experiment::carry_out(sweeping, machine::describe(host), &config.cpus, stop, progress)
+    experiment::carry_out(sweeping, machine::describe(host), &config.cpus, control)
 }
 
 /// A step of a sweep; configurations by number.
@@ -218,10 +216,7 @@ fn setup(configuration: &Configuration) -> Setup {
         name: configuration.name.into(),
         what: configuration.what.into(),
         settings: configuration.settings(),
-        ceiling_pps: 0.0,
-        ceilings_pps: Vec::new(),
-        at_ceiling: Vec::new(),
-        steps: Vec::new(),
+        ..Setup::default()
     }
 }
 

@@ -14,7 +14,10 @@ use std::{
 use host::{Host, Root};
 use model::{CpuSet, profile::Class, sweep::Step};
 use profile::{Recorder, RecorderOptions};
-use rig::progress::{self, Progress};
+use rig::{
+    experiment::Control,
+    progress::{self, Progress},
+};
 use sweep::{SweepBox, SweepConfig};
 use testbed::privileged;
 
@@ -118,7 +121,8 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
     let mut measured: Vec<(Step, Range<Instant>)> = Vec::new();
     let host = Host::read(&Root::live()).unwrap();
     let mut on_step = |step: &Step, time| measured.push((step.clone(), time));
-    let sweep = sweep::run(&config, &host, &AtomicBool::new(false), &mut Quiet, &mut on_step).unwrap().unwrap();
+    let control = &mut Control { stop: &AtomicBool::new(false), progress: &mut Quiet };
+    let sweep = sweep::run(&config, &host, control, &mut on_step).unwrap().unwrap();
     let seen = clock.finish();
     assert_eq!((measured.len(), sweep.setups[0].steps.len()), (4, 4), "three loads, and the ceiling");
     for (step, time) in &measured {

@@ -11,12 +11,24 @@ mod sweep;
 
 use std::ffi::OsStr;
 
+use ::report::{Look, PageError};
 use clap::{Arg, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
+use model::{
+    bench::{self as of_bench, guest::GuestRun, neighbour::NeighbourRun},
+    flood::{self, FloodRun},
+    link_bench::{self as of_link, LinkBench},
+    route_compare::{self as of_routes, RouteCompare},
+    speedup::{self, LinkSpeedup},
+    sweep::{self as of_sweep, Sweep},
+};
 
 pub(crate) use self::{route_compare::CompareArgs, sweep::SweepArgs};
 use super::meta::of_list;
-use crate::failure::{Failure, Outcome, note};
+use crate::{
+    failure::{Failure, Outcome, note},
+    long_run::Found,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -41,6 +53,34 @@ impl Verb {
     pub(crate) fn is_saved(&self) -> bool {
         matches!(self, Self::Report(_))
     }
+}
+
+/// The results of these verbs: schema, version, text and page.
+macro_rules! found {
+    ($($run:ty: $name:literal, $version:expr, $text:ident, $page:ident $(, $what:literal)?;)*) => {$(
+        impl Found for $run {
+            const SCHEMA: (&'static str, u32) = ($name, $version);
+            $(const PAGE: &'static str = $what;)?
+
+            fn text(&self) -> String {
+                ::report::$text(self, Look::of_stdout())
+            }
+
+            fn page(&self) -> Result<String, PageError> {
+                ::report::$page(self)
+            }
+        }
+    )*};
+}
+
+found! {
+    FloodRun: "bench.flood", flood::SCHEMA, flood_text, flood_page, "page with the curves";
+    NeighbourRun: "bench.neighbour", of_bench::neighbour::SCHEMA, neighbour_text, neighbour_page;
+    GuestRun: "bench.guest", of_bench::guest::SCHEMA, guest_text, guest_page;
+    LinkBench: "link.bench", of_link::SCHEMA, link_bench_text, link_bench_page;
+    LinkSpeedup: "link.speedup", speedup::SCHEMA, speedup_text, speedup_page;
+    RouteCompare: "route.compare", of_routes::SCHEMA, route_compare_text, route_compare_page;
+    Sweep: "sweep", of_sweep::SCHEMA, sweep_text, sweep_page;
 }
 
 /// The measuring verbs of `evenkeel link`.
@@ -82,6 +122,16 @@ pub(crate) fn completed(verb: &str, name: &str, arg: Arg) -> Arg {
         ("flood", "modes") => arg.add(ArgValueCompleter::new(|begin: &OsStr| of_list(begin, bench::flood::MODES))),
         _ => arg,
     }
+}
+
+/// Each value once, in their order.
+pub(crate) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+    all.into_iter().fold(Vec::new(), |mut once, one| {
+        if !once.contains(&one) {
+            once.push(one);
+        }
+        once
+    })
 }
 
 /// Names dead labs before a new one is made, which removes them.

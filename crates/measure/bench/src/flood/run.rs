@@ -17,7 +17,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     window::LoadMeter,
 };
 
@@ -85,7 +84,7 @@ pub struct FloodConfig {
     pub cores: FloodCores,
 }
 
-/// Floods each of `modes` at each rate. When `stop` is set the run ends and says that it is partial.
+/// Floods each of `modes` at each rate. When the stop flag is set the run ends and says that it is partial.
 ///
 /// # Errors
 /// The first thing that failed, with the mode it failed in.
@@ -93,8 +92,7 @@ pub fn run_flood(
     config: &FloodConfig,
     modes: &[Box<dyn Protection>],
     host: &Host,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<FloodRun, BenchError> {
     let found = modes.iter().map(|mode| {
         let About { key, name, what } = mode.about();
@@ -104,7 +102,7 @@ pub fn run_flood(
     let (rates, setup) = (rising(&config.rates), setup(config)?);
     let floods = Floods { config, modes, rates, setup, bed: None, found: found.collect() };
     // Each point names the other programs on its cores.
-    experiment::carry_out(floods, machine::describe(host), &CpuSet::new(), stop, progress)
+    experiment::carry_out(floods, machine::describe(host), &CpuSet::new(), control)
 }
 
 /// All points: each mode at each rate.
@@ -242,15 +240,10 @@ impl Protected {
             },
             seconds,
             offered: sent.sent,
-            arrived: 0,
-            answered: 0,
-            answered_late: 0,
-            losses: Vec::new(),
-            unexplained: 0,
-            counters: Vec::new(),
             clients,
             cores: loads,
             others,
+            ..FloodPoint::default()
         };
         let late = after.syn_acks().saturating_sub(at_end);
         Ok(account(FloodPoint { answered_late: late, ..point }, &before, &after, counters))

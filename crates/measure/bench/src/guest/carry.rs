@@ -2,7 +2,6 @@
 
 use std::{
     path::Path,
-    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     repeat::{middle, sorted},
 };
 
@@ -48,11 +46,10 @@ pub fn carry_out(
     plan: &Plan,
     (host, kernel, evenkeel): (&Host, &Kernel, &Path),
     emulation_reason: &str,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<GuestRun>, BenchError> {
     let cards = Cards { plan, kernel, evenkeel, emulation_reason, qemu: version()?, root: None, found: Vec::new() };
-    experiment::carry_out(cards, machine::describe(host), &CpuSet::new(), stop, progress)
+    experiment::carry_out(cards, machine::describe(host), &CpuSet::new(), control)
 }
 
 struct Cards<'a> {

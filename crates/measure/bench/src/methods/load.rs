@@ -33,12 +33,10 @@ fn step(of_box: &[u32], intended_pps: f64, trial: &Trial) -> Step {
         forwarded_pps: trial.received_pps,
         loss_ratio: trial.failed_ratio(),
         classes: observed.classes.clone(),
-        generator_percent: 0.0,
         receiver_percent: observed.tester_percent,
-        others_percent: 0.0,
         stat_idle_percent: idle / of_box.len().max(1) as f64,
         samples: observed.samples,
-        lost_samples: 0,
+        ..Step::default()
     }
 }
 

@@ -11,10 +11,7 @@ use model::{
     },
     sources,
 };
-use rig::{
-    experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
-};
+use rig::experiment::{self, Control, End, Experiment, Facts, Planned};
 
 use super::{
     conclude,
@@ -85,8 +82,7 @@ pub fn measure(
     guests: Option<&Guests>,
     benches: &mut dyn Benches,
     run: &mut NeighbourRun,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<(), BenchError> {
     let machine = run.machine.clone();
     let carried = Carry {
@@ -102,7 +98,7 @@ pub fn measure(
         ceiling_pps: 0.0,
         standing: None,
     };
-    experiment::carry_out(carried, machine, &CpuSet::new(), stop, progress)
+    experiment::carry_out(carried, machine, &CpuSet::new(), control)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,11 +206,7 @@ impl Experiment for Carry<'_> {
     }
 
     fn conclude(self, _: Facts, end: End<BenchError>) -> Result<(), BenchError> {
-        let done = match end {
-            End::Whole => Ok(()),
-            End::Stopped => Err(BenchError::Interrupted),
-            End::Failed(error) => Err(error),
-        };
+        let done = end.or(BenchError::Interrupted);
         if let Err(error) = &done {
             self.run.partial = Some(error.to_string());
         }
@@ -226,15 +218,7 @@ impl Experiment for Carry<'_> {
 impl Carry<'_> {
     fn bench<'t>(&'t self, standing: &'t mut Standing, stop: &'t AtomicBool) -> Result<Bench<'t>, BenchError> {
         let frame = self.asked.frames.first().cloned().ok_or_else(no_frames)?;
-        Ok(Bench {
-            tester: &mut *standing.made.tester,
-            frame,
-            drain: self.settings.preset.drain,
-            observe: self.settings.observe,
-            void_repeats: self.settings.preset.void_repeats,
-            stop,
-            patience: &self.patience,
-        })
+        Ok(self.settings.bench(&mut *standing.made.tester, frame, (stop, &self.patience)))
     }
 
     fn ceiling(&mut self, standing: &mut Standing, stop: &AtomicBool) -> Result<(), BenchError> {

@@ -110,9 +110,7 @@ mod tests {
         let reading = |value: f64| Reading {
             values: measures.iter().map(|&measure| (measure, value)).collect(),
             neighbour_cpus: 1.0,
-            throttled: None,
-            steal_percent: 0.0,
-            missing: Vec::new(),
+            ..Reading::default()
         };
         let (quiet, beside) = ([1.0, 1.2, 1.1].map(reading), [1.1, 1.2, 1.0].map(reading));
         let (quiet, beside) = (&quiet[..rounds], &beside[..rounds]);

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::Path, str::FromStr};
 
-use crate::BenchError;
+use crate::{BenchError, keyed::keyed};
 
 /// The memory that a neighbour may have besides its dose, in MB: its program, and what the kernel counts with it.
 const MEMORY_MORE_MB: f64 = 256.0;
@@ -26,22 +26,12 @@ pub enum Kind {
     Traffic,
 }
 
+keyed! {
+    Kind: Cpu "cpu", Io "io", Memory "memory", Set "set", Cache "cache", Traffic "traffic";
+    |word, all| format!("there is no neighbour `{word}`; there are {}", all.join(", "))
+}
+
 impl Kind {
-    /// All, as help names them.
-    pub const ALL: [Self; 6] = [Self::Cpu, Self::Io, Self::Memory, Self::Set, Self::Cache, Self::Traffic];
-
-    /// Its word on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Io => "io",
-            Self::Memory => "memory",
-            Self::Set => "set",
-            Self::Cache => "cache",
-            Self::Traffic => "traffic",
-        }
-    }
-
     /// The dose without a wish, the most that is taken, and its unit.
     fn doses(self) -> (f64, f64, &'static str) {
         match self {
@@ -74,10 +64,7 @@ impl FromStr for Neighbour {
     /// `KIND` or `KIND:DOSE`.
     fn from_str(text: &str) -> Result<Self, BenchError> {
         let (word, dose) = text.split_once(':').map_or((text, None), |(word, dose)| (word, Some(dose)));
-        let kind = Kind::ALL.into_iter().find(|kind| kind.key() == word).ok_or_else(|| {
-            let all: Vec<_> = Kind::ALL.iter().map(|kind| kind.key()).collect();
-            BenchError::Setting(format!("there is no neighbour `{word}`; there are {}", all.join(", ")))
-        })?;
+        let kind: Kind = word.parse()?;
         let (usual, most, unit) = kind.doses();
         let dose = dose.map_or(Ok(usual), |dose| {
             let wrong = || {
@@ -159,28 +146,9 @@ pub enum Form {
     Guest,
 }
 
-impl Form {
-    /// All, as help names them.
-    pub const ALL: [Self; 2] = [Self::Process, Self::Guest];
-
-    /// Its word on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Guest => "guest",
-        }
-    }
-}
-
-impl FromStr for Form {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
-            BenchError::Setting(format!("a neighbour is a {}, not a `{text}`", all.join(" or a ")))
-        })
-    }
+keyed! {
+    Form: Process "process", Guest "guest";
+    |word, all| format!("a neighbour is a {}, not a `{word}`", all.join(" or a "))
 }
 
 /// Where a neighbour runs.
@@ -193,17 +161,9 @@ pub enum Spot {
     Other,
 }
 
-impl Spot {
-    pub const ALL: [Self; 3] = [Self::Box, Self::Sibling, Self::Other];
-
-    /// Its word on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Box => "box",
-            Self::Sibling => "sibling",
-            Self::Other => "other",
-        }
-    }
+keyed! {
+    Spot: Box "box", Sibling "sibling", Other "other";
+    |word, all| format!("a neighbour runs on {}, not on `{word}`", all.join(", "))
 }
 
 /// Protection of a box.
@@ -223,22 +183,12 @@ pub enum Remedy {
     Quota,
 }
 
+keyed! {
+    Remedy: None "none", Nice "nice", Cpuset "cpuset", Fifo "fifo", ThreadedNapi "threaded-napi", Quota "quota";
+    |word, all| format!("there is no remedy `{word}`; there are {}", all.join(", "))
+}
+
 impl Remedy {
-    /// All, as help names them.
-    pub const ALL: [Self; 6] = [Self::None, Self::Nice, Self::Cpuset, Self::Fifo, Self::ThreadedNapi, Self::Quota];
-
-    /// Its word on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Nice => "nice",
-            Self::Cpuset => "cpuset",
-            Self::Fifo => "fifo",
-            Self::ThreadedNapi => "threaded-napi",
-            Self::Quota => "quota",
-        }
-    }
-
     /// What it does, in a sentence.
     pub fn what(self) -> &'static str {
         match self {
@@ -249,28 +199,6 @@ impl Remedy {
             Self::ThreadedNapi => "the box's NAPI threads run on another core",
             Self::Quota => "the neighbour's control group has a tenth of a CPU",
         }
-    }
-}
-
-impl FromStr for Remedy {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
-            BenchError::Setting(format!("there is no remedy `{text}`; there are {}", all.join(", ")))
-        })
-    }
-}
-
-impl FromStr for Spot {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        Self::ALL.into_iter().find(|one| one.key() == text).ok_or_else(|| {
-            let all: Vec<_> = Self::ALL.iter().map(|one| one.key()).collect();
-            BenchError::Setting(format!("a neighbour runs on {}, not on `{text}`", all.join(", ")))
-        })
     }
 }
 

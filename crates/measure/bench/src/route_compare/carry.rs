@@ -32,7 +32,7 @@ use crate::{
 /// The tester's ceiling is searched so often before it is given up.
 const CEILING_TRIES: u32 = 4;
 
-/// Measures what `plan` says. `stop` ends it early, with none.
+/// Measures what `plan` says. The stop flag ends it early, with none.
 ///
 /// # Errors
 /// Going on is useless: the lab, the tester or what watches the box fails, or none of the ways can be built here.
@@ -40,10 +40,9 @@ pub fn carry_out(
     plan: &Plan,
     machine: Machine,
     stage: &mut dyn Stage,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<RouteCompare>, BenchError> {
-    experiment::carry_out(Carry::new(plan, stage, stop), machine, &CpuSet::new(), stop, progress)
+    experiment::carry_out(Carry::new(plan, stage, control.stop), machine, &CpuSet::new(), control)
 }
 
 /// A way and the figures of it so far.
@@ -193,17 +192,8 @@ impl<'a> Carry<'a> {
     }
 
     fn bench<'t>(&'t self, tester: &'t mut dyn Tester, observe: bool) -> Bench<'t> {
-        let preset = &self.plan.settings.preset;
         let frame = FrameSpec::Size { bytes: FRAME_BYTES };
-        Bench {
-            tester,
-            frame,
-            drain: preset.drain,
-            observe,
-            void_repeats: preset.void_repeats,
-            stop: self.stop,
-            patience: &self.patience,
-        }
+        Bench { observe, ..self.plan.settings.bench(tester, frame, (self.stop, &self.patience)) }
     }
 
     /// The ceiling of the tester, without which no box can be judged. A moment in which others have the CPUs does not end the run.

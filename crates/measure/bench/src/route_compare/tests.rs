@@ -9,7 +9,10 @@ use std::{
 
 use bpf::Allocated;
 use model::{bench::Trial, run::Machine};
-use rig::progress::{self, Progress};
+use rig::{
+    experiment::Control,
+    progress::{self, Progress},
+};
 
 use super::*;
 use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simulated::SimBox, run::StandingBox};
@@ -132,7 +135,7 @@ fn compare(
     .unwrap();
     let stop = AtomicBool::new(false);
     let mut watching = Watching { begun: Vec::new(), stop_at, stop: &stop };
-    carry_out(&plan, Machine::default(), stage, &stop, &mut watching)
+    carry_out(&plan, Machine::default(), stage, &mut Control { stop: &stop, progress: &mut watching })
 }
 
 #[test]

@@ -13,24 +13,8 @@ pub(super) fn empty(id: WayId) -> Configuration {
     Configuration {
         mode: id.forwarding.key().into(),
         cores: id.cores,
-        setup: Setup {
-            key: format!("{}-{}", id.forwarding.key(), id.cores),
-            name: id.to_string(),
-            what: String::new(),
-            settings: Vec::new(),
-            ceiling_pps: 0.0,
-            ceilings_pps: Vec::new(),
-            at_ceiling: Vec::new(),
-            steps: Vec::new(),
-        },
-        gain: None,
-        round_trip_ns: None,
-        delay_p50_ns: None,
-        delay_p99_ns: None,
-        reference_p50_ns: None,
-        reference_p99_ns: None,
-        allocations: None,
-        rounds: Vec::new(),
+        setup: Setup { key: format!("{}-{}", id.forwarding.key(), id.cores), name: id.to_string(), ..Setup::default() },
+        ..Configuration::default()
     }
 }
 

@@ -1,15 +1,10 @@
 //! Carries a run out, step by step; everything is kept after every trial.
 
-use std::sync::atomic::AtomicBool;
-
 use model::{
     CpuSet,
     bench::{Mode, Point, Status, Trial},
 };
-use rig::{
-    experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
-};
+use rig::experiment::{self, Control, End, Experiment, Facts, Planned};
 
 use super::{
     conclusion,
@@ -52,13 +47,12 @@ pub fn carry_out(
     settings: &Settings,
     benches: &mut dyn Benches,
     keep: &mut dyn Keep,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<(), BenchError> {
     let (steps, machine) = (plan_of(saved, settings), saved.run.machine.clone());
     let patience = Patience::default();
     let carried = Carry { saved, settings, steps: &steps, keep, benches, standing: None, unmeasured: None, patience };
-    experiment::carry_out(carried, machine, &CpuSet::new(), stop, progress)
+    experiment::carry_out(carried, machine, &CpuSet::new(), control)
 }
 
 struct Carry<'a> {
@@ -108,11 +102,7 @@ impl Experiment for Carry<'_> {
     }
 
     fn conclude(mut self, _: Facts, end: End<BenchError>) -> Result<(), BenchError> {
-        let result = match end {
-            End::Whole => self.take_away(),
-            End::Stopped => Err(BenchError::Interrupted),
-            End::Failed(error) => Err(error),
-        };
+        let result = end.or(BenchError::Interrupted).and_then(|()| self.take_away());
         if self.patience.is_exhausted()
             && let Some(begun) = &mut self.saved.begun
         {
@@ -167,13 +157,7 @@ impl Carry<'_> {
             for (point, with) in points.iter_mut().zip(modes.first().iter().flat_map(|m| &m.points)) {
                 point.ceiling_pps = with.ceiling_pps;
             }
-            modes.push(Mode {
-                key: key.to_owned(),
-                name: String::new(),
-                what: String::new(),
-                settings: Vec::new(),
-                points,
-            });
+            modes.push(Mode { key: key.to_owned(), points, ..Mode::default() });
         }
         if let Some(mode) = modes.iter_mut().find(|m| m.key == key) {
             let Identity { name, what, settings, .. } = ready.identity.clone();

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use model::bench::{Goal, Point, Verdict};
+use model::bench::{FrameSpec, Goal, Point, Verdict};
 
 use super::{Request, Test, plan::What};
 use crate::{
@@ -72,6 +72,17 @@ impl Settings {
         let name = if changed { "custom".to_owned() } else { asked.preset.clone() };
         let wire = !matches!(asked.boxes, super::Boxes::Ports(..));
         Ok(Self { preset, name, observe: true, wire, reset_ways: if wire { 2 } else { 1 } })
+    }
+
+    /// The tester with what the preset says of its trials.
+    pub(crate) fn bench<'a>(
+        &self,
+        tester: &'a mut dyn Tester,
+        frame: FrameSpec,
+        (stop, patience): (&'a AtomicBool, &'a Patience),
+    ) -> Bench<'a> {
+        let Preset { drain, void_repeats, .. } = self.preset;
+        Bench { tester, frame, drain, observe: self.observe, void_repeats, stop, patience }
     }
 }
 
@@ -150,15 +161,7 @@ pub(super) fn step(
     Control { stop, patience }: Control<'_>,
 ) -> Result<Vec<String>, BenchError> {
     let preset = &settings.preset;
-    let mut bench = Bench {
-        tester,
-        frame: point.frame.clone(),
-        drain: preset.drain,
-        observe: settings.observe,
-        void_repeats: preset.void_repeats,
-        stop,
-        patience,
-    };
+    let mut bench = settings.bench(tester, point.frame.clone(), (stop, patience));
     let mut unmeasured = Vec::new();
     let test = match what {
         What::Ceiling => {

@@ -1,11 +1,11 @@
 //! The user's request: kept in the run's file, so that an interrupted run goes on as it began.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf};
 
 use model::{CpuSet, bench::FrameSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::{BenchError, RuleOrder};
+use crate::{RuleOrder, keyed::keyed};
 
 /// The tests of RFC 2544, section 26, and their successors, in the order in which they are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,39 +27,15 @@ pub enum Test {
     Reset,
 }
 
-impl Test {
-    /// All of them, in their order.
-    pub const ALL: [Self; 7] =
-        [Self::Throughput, Self::Loss, Self::Bursts, Self::Latency, Self::Jitter, Self::Recovery, Self::Reset];
-
-    /// Its word on the command line.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
-            Self::Loss => "loss",
-            Self::Bursts => "bursts",
-            Self::Latency => "latency",
-            Self::Jitter => "jitter",
-            Self::Recovery => "recovery",
-            Self::Reset => "reset",
-        }
-    }
+keyed! {
+    Test: Throughput "throughput", Loss "loss", Bursts "bursts", Latency "latency", Jitter "jitter", Recovery "recovery",
+        Reset "reset";
+    |word, all| format!("there is no test `{word}`; there are {}", all.join(", "))
 }
 
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.key())
-    }
-}
-
-impl FromStr for Test {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        Self::ALL.into_iter().find(|t| t.key() == text).ok_or_else(|| {
-            let all = Self::ALL.map(Self::key).join(", ");
-            BenchError::Setting(format!("there is no test `{text}`; there are {all}"))
-        })
     }
 }
 

@@ -9,10 +9,13 @@ use std::{
 };
 
 use model::{
-    bench::{BenchRun, Setup, Stamps, Status, Trial, Verdict},
-    run::{Arrangement, Machine, Sharing},
+    bench::{BenchRun, Setup, Status, Trial, Verdict},
+    run::Machine,
 };
-use rig::progress::{self, Progress};
+use rig::{
+    experiment::Control,
+    progress::{self, Progress},
+};
 
 use super::*;
 use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simulated::SimBox};
@@ -102,17 +105,12 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
     let setup = Setup {
         preset: settings.name,
         goals: settings.preset.goals,
-        bidirectional: false,
         ip_version: 4,
         flows: 1,
         rules: 25,
         rule_order: "study".into(),
-        ports: Vec::new(),
-        line_bits_per_s: None,
         protocol: "UDP".into(),
-        addressing: String::new(),
-        arrangement: Arrangement { sharing: Sharing::Apart, roles: Vec::new() },
-        stamps: Stamps::default(),
+        ..Setup::default()
     };
     let run = BenchRun {
         timestamp: host::machine::now(),
@@ -135,7 +133,8 @@ fn go(file: &mut RunFile, benches: &mut SimBenches, trials: u32) -> (Result<(), 
     let mut saved = load(file.path()).unwrap();
     let settings = Settings::of(&saved.asked).unwrap();
     let mut watch = StopAfter { trials, stop: &stop, begun: Vec::new() };
-    let result = carry_out(&mut saved, &settings, benches, file, &stop, &mut watch);
+    let control = &mut Control { stop: &stop, progress: &mut watch };
+    let result = carry_out(&mut saved, &settings, benches, file, control);
     (result, watch.begun)
 }
 
@@ -240,7 +239,8 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
     let settings = Settings::of(&saved.asked).unwrap();
     let mut watch = StopAfter { trials: u32::MAX, stop: &stop, begun: Vec::new() };
     let mut benches = benches();
-    carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 18), &stop, &mut watch).unwrap();
+    let control = &mut Control { stop: &stop, progress: &mut watch };
+    carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 18), control).unwrap();
     let made = benches.made.get();
     let found = load(file.path()).unwrap();
     let Status::Partial { reason, .. } = &found.run.status else { panic!("{:?}", found.run.status) };

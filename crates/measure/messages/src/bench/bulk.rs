@@ -9,13 +9,12 @@ use std::{
 };
 
 use model::link_bench::Receive;
-use sys::affinity::pin_current_thread;
 
 use super::{
     MessagesError,
     bed::Bed,
     brokered::{Brokered, brokered},
-    end::{End, MESSAGE_TIMEOUT, Native, link},
+    end::{End, MESSAGE_TIMEOUT, Native, link, pin},
     plan::Transport,
     sockets::tcp,
 };
@@ -94,7 +93,6 @@ pub(super) fn transfer(bed: &Bed, transport: Transport, cpus: [u32; 2], bytes: u
 }
 
 fn between<S: Stream>([mut here, mut there]: [S; 2], cpus: [u32; 2], bytes: u64) -> Result<f64, MessagesError> {
-    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let done = &done;
@@ -170,7 +168,6 @@ pub(super) fn beside<T>(
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = &stop;
-        let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
         let writes = scope.spawn(move || -> Result<(), MessagesError> {
             pin(cpus[0])?;
             put_until(&mut here, stop)?;

@@ -1,7 +1,5 @@
 //! The steps of a run, round by round.
 
-use std::sync::atomic::AtomicBool;
-
 use model::{
     CpuSet,
     link_bench::{Crowd, Incast, IncastRound, LinkBench, PingRound, Pings, Receive, Transfer},
@@ -12,7 +10,6 @@ use model::{
 use rig::{
     cores,
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     repeat::{median, middle},
 };
 
@@ -55,13 +52,8 @@ struct Rounds<'a> {
 }
 
 /// Does what was planned in a lab; nothing if it was stopped.
-pub fn carry_out(
-    plan: &Plan,
-    machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
-) -> Result<Option<LinkBench>, MessagesError> {
-    carry_out_at(Site::Lab(None), plan, machine, stop, progress)
+pub fn carry_out(plan: &Plan, machine: Machine, control: &mut Control<'_>) -> Result<Option<LinkBench>, MessagesError> {
+    carry_out_at(Site::Lab(None), plan, machine, control)
 }
 
 /// The same at a site.
@@ -69,15 +61,14 @@ pub(super) fn carry_out_at(
     site: Site,
     plan: &Plan,
     machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<LinkBench>, MessagesError> {
     let watched = match &site {
         Site::Lab(_) => CpuSet::from_iter(plan.cpus),
         Site::Machines(_) => CpuSet::single(plan.cpus[0]),
     };
     let rounds = Rounds { plan, site, figures: vec![Vec::new(); plan.steps.len()], skipped: Vec::new() };
-    experiment::carry_out(rounds, machine, &watched, stop, progress)
+    experiment::carry_out(rounds, machine, &watched, control)
 }
 
 impl Experiment for Rounds<'_> {

@@ -7,16 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::XdpMode;
 use nix::time::{ClockId, clock_gettime};
 
 use super::{
     MessagesError,
-    end::{MESSAGE_TIMEOUT, PORT, RING_BYTES, SpinTimeout},
+    end::{MESSAGE_TIMEOUT, PORT},
 };
-use link::{Engine, Handle, Raw, State};
-
-use crate::bridged::Bridged;
+use crate::bridged::{Bridged, connected};
+use link::{Engine, Handle, Raw};
 
 /// Time without messages in which processor time is counted.
 const IDLE_TIME: Duration = Duration::from_secs(2);
@@ -38,9 +36,7 @@ pub(super) fn crowd(connections: u32, nodes: u32) -> Result<Costs, MessagesError
     let bed = Bridged::new("crowd", nodes + 1)?;
     let mut engines = Vec::new();
     for place in &bed.places {
-        let name = place.link.name.as_str();
-        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
-        engines.push(place.space.run(open)??);
+        engines.push(place.engine()?);
     }
     let mut one = engines.remove(0);
     let before = resident()?;
@@ -91,15 +87,7 @@ fn join(one: &mut Engine<Raw>, others: &mut [Engine<Raw>], count: usize) -> Resu
     let mut all = Vec::with_capacity(count);
     for n in 0..count {
         let at = n % others.len();
-        let other = &mut others[at];
-        let ours = one.connect(other.carrier().address(), PORT, false)?;
-        let (mut is_accepted, mut spin_timeout) = (false, SpinTimeout::default());
-        while !is_accepted || one.state(ours) != Some(State::Open) {
-            one.poll()?;
-            other.poll()?;
-            is_accepted |= other.accept(PORT).is_some();
-            spin_timeout.spin("link")?;
-        }
+        let [ours, _] = connected(one, &mut others[at], PORT, false)?;
         all.push(ours);
     }
     Ok(all)

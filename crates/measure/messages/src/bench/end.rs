@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use bpf::XdpMode;
 use model::link_bench::Receive;
 use sys::{
+    affinity::pin_current_thread,
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
@@ -18,7 +19,8 @@ use super::{
     sockets::{Datagrams, tcp},
     xdp,
 };
-use link::{Engine, Handle, Raw, State};
+use crate::bridged::{RING_BYTES, connected};
+use link::{Engine, Handle, Raw};
 
 /// Time to wait for a message.
 pub(super) const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +35,11 @@ pub(super) const BARE_ETHERTYPE: u16 = 0x88b6;
 pub(super) const ETHERNET_BYTES: usize = 14;
 const BATCH_FRAMES: usize = 64;
 const SOCKET_BUFFER_BYTES: u32 = 8 << 20;
+
+/// Binds this thread to its CPU.
+pub(super) fn pin(cpu: u32) -> Result<(), MessagesError> {
+    pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))
+}
 
 /// An end that sends and receives messages, or bytes.
 pub(super) trait End: Send {
@@ -99,9 +106,6 @@ pub(super) fn pair(
     }))
 }
 
-/// Bytes of the ring of each end, as programs get them of a broker.
-pub(super) const RING_BYTES: usize = 4 << 20;
-
 /// An end of a connection of link.
 pub(super) struct Native {
     pub(super) engine: Engine<Raw>,
@@ -124,15 +128,7 @@ pub(super) fn link(
     let mut here = a.space.run(|| Engine::new(raw(&a.link.name)?, "a"))??;
     let mut there = b.space.run(|| Engine::new(raw(&b.link.name)?, "b"))??;
     there.listen(PORT, stream, 1)?;
-    let ours = here.connect(there.carrier().address(), PORT, stream)?;
-    let (mut theirs, mut spin_timeout) = (None, SpinTimeout::default());
-    while theirs.is_none() || here.state(ours) != Some(State::Open) {
-        here.poll()?;
-        there.poll()?;
-        theirs = theirs.or_else(|| there.accept(PORT));
-        spin_timeout.spin("link")?;
-    }
-    let theirs = theirs.ok_or(MessagesError::Silent("link"))?;
+    let [ours, theirs] = connected(&mut here, &mut there, PORT, stream)?;
     Ok([Native::new(here, ours, receive), Native::new(there, theirs, receive)])
 }
 

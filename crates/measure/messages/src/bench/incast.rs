@@ -8,18 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::XdpMode;
 use model::link_bench::IncastRound;
-use sys::affinity::pin_current_thread;
 
 use super::{
     MessagesError,
-    end::{MESSAGE_TIMEOUT, PORT, RING_BYTES, SpinTimeout},
+    end::{MESSAGE_TIMEOUT, PORT, pin},
     plan::Transport,
 };
-use link::{Engine, Handle, Raw, State};
-
-use crate::bridged::Bridged;
+use crate::bridged::{Bridged, Place, connected};
+use link::{Engine, Handle, Raw};
 
 /// Sending time before bytes are counted.
 const WARM_UP_TIME: Duration = Duration::from_millis(200);
@@ -131,7 +128,6 @@ fn arrived(bed: &Bridged, transport: Transport, senders: u32, cpus: [u32; 2]) ->
 }
 
 fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> Result<Vec<f64>, MessagesError> {
-    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let (stop, count) = (AtomicBool::new(false), sources.len());
     // It is there until all senders have ended: one that still writes would find its connection gone.
     let sink = &mut sink;
@@ -180,26 +176,15 @@ fn measure<K: Sink, S: Source>(mut sink: K, sources: Vec<S>, cpus: [u32; 2]) -> 
 
 /// The first node of a bed, and so many others that have a stream to it.
 fn nodes(bed: &Bridged, senders: usize) -> Result<(Node, Vec<Node>), MessagesError> {
-    let node = |place: &crate::bridged::Place| {
-        let name = place.link.name.as_str();
-        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
-        Ok::<_, MessagesError>(Node { engine: place.space.run(open)??, handles: Vec::new() })
-    };
+    let node = |place: &Place| Ok::<_, MessagesError>(Node { engine: place.engine()?, handles: Vec::new() });
     let mut sink = node(&bed.places[0])?;
     sink.engine.listen(PORT, true, senders)?;
     let mut sources = Vec::new();
     for place in &bed.places[1..=senders] {
         let mut source = node(place)?;
-        let ours = source.engine.connect(sink.engine.carrier().address(), PORT, true)?;
-        let (mut theirs, mut spin_timeout) = (None, SpinTimeout::default());
-        while theirs.is_none() || source.engine.state(ours) != Some(State::Open) {
-            source.engine.poll()?;
-            sink.engine.poll()?;
-            theirs = theirs.or_else(|| sink.engine.accept(PORT));
-            spin_timeout.spin("link")?;
-        }
+        let [ours, theirs] = connected(&mut source.engine, &mut sink.engine, PORT, true)?;
         source.handles.push(ours);
-        sink.handles.extend(theirs);
+        sink.handles.push(theirs);
         sources.push(source);
     }
     Ok((sink, sources))

@@ -7,9 +7,11 @@ use std::{
 };
 
 use model::link_bench::PingRound;
-use sys::affinity::pin_current_thread;
 
-use super::{MessagesError, end::End};
+use super::{
+    MessagesError,
+    end::{End, pin},
+};
 
 /// Messages per warm-up message.
 const WARM_UP_DIVISOR: u32 = 10;
@@ -23,7 +25,6 @@ pub(super) fn pings(
 ) -> Result<PingRound, MessagesError> {
     let all = with_warm_up(count);
     let done = AtomicBool::new(false);
-    let pin = |cpu| pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"));
     let (times, echoed) = thread::scope(|scope| {
         let done = &done;
         let echo = scope.spawn(move || {

@@ -15,12 +15,11 @@ use super::{
 };
 use link::{Engine, Handle, LinkError, Raw, SendError, State};
 
-use crate::bridged::Bridged;
+use crate::bridged::{Bridged, RING_BYTES, connected};
 
 /// The port that nodes listen on.
 const PORT: u16 = 1200;
 /// Bytes of the ring of each node, as programs get them of a broker.
-const RING_BYTES: usize = 4 << 20;
 /// Time for which an idle node serves the others at once.
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 const WHO: &str = "link";
@@ -34,37 +33,20 @@ pub(super) struct Native {
 
 /// All nodes of a bed, joined, for messages of so many bytes.
 pub(super) fn nodes(bed: &Bridged, bytes: u32) -> Result<Vec<Native>, MessagesError> {
-    let mut nodes = Vec::new();
+    let mut nodes: Vec<Native> = Vec::new();
     for place in &bed.places {
-        let name = place.link.name.as_str();
-        let open = || Engine::new(Raw::open_ring(name, XdpMode::Native, RING_BYTES)?, name);
-        let mut engine = place.space.run(open)??;
+        let mut engine = place.engine()?;
         engine.listen(PORT, false, bed.places.len())?;
         nodes.push(Native { engine, handles: vec![None; bed.places.len()], place: vec![0; bytes as usize] });
     }
-    for from in 0..nodes.len() {
-        for to in from + 1..nodes.len() {
-            join(&mut nodes, from, to)?;
+    for to in 1..nodes.len() {
+        let (before, after) = nodes.split_at_mut(to);
+        for (from, node) in before.iter_mut().enumerate() {
+            let [ours, theirs] = connected(&mut node.engine, &mut after[0].engine, PORT, false)?;
+            (node.handles[to], after[0].handles[from]) = (Some(ours), Some(theirs));
         }
     }
     Ok(nodes)
-}
-
-fn join(nodes: &mut [Native], from: usize, to: usize) -> Result<(), MessagesError> {
-    let address = nodes[to].engine.carrier().address();
-    let ours = nodes[from].engine.connect(address, PORT, false)?;
-    let (mut theirs, began) = (None, Instant::now());
-    while theirs.is_none() || nodes[from].engine.state(ours) != Some(State::Open) {
-        nodes[from].engine.poll()?;
-        nodes[to].engine.poll()?;
-        theirs = theirs.or_else(|| nodes[to].engine.accept(PORT));
-        if began.elapsed() > MESSAGE_TIMEOUT {
-            return Err(MessagesError::Silent(WHO));
-        }
-    }
-    nodes[from].handles[to] = Some(ours);
-    nodes[to].handles[from] = theirs;
-    Ok(())
 }
 
 /// A node on a machine of its own, before it is joined to the others.

@@ -8,7 +8,6 @@ use model::{
 };
 use rig::{
     experiment::{self, Control, End, Experiment, Facts, Planned},
-    progress::Progress,
     repeat::{median, middle},
 };
 
@@ -41,11 +40,10 @@ struct Rounds<'a> {
 pub fn carry_out(
     plan: &Plan,
     machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<LinkSpeedup>, MessagesError> {
     let failed = AtomicBool::new(false);
-    let halt = Halt { stop, failed: &failed };
+    let halt = Halt { stop: control.stop, failed: &failed };
     let mut beds = Vec::new();
     for &transport in &plan.options.carriers {
         beds.push((transport, Bridged::new(&format!("speedup{}", transport.key()), plan.most())?));
@@ -59,7 +57,7 @@ pub fn carry_out(
             };
             clusters.push(Cluster::start(scope, *transport, nodes, halt));
         }
-        carry_out_on(Nodes::Here(clusters), plan, machine, stop, progress)
+        carry_out_on(Nodes::Here(clusters), plan, machine, control)
     })
 }
 
@@ -69,26 +67,24 @@ pub fn carry_out_between(
     interface: &str,
     all: Vec<Reach>,
     machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<LinkSpeedup>, MessagesError> {
     if all.len() < plan.most() as usize {
         return Err(MessagesError::Machines(all.len() as u32, plan.most()));
     }
     let machines = Machines::start(interface, machine.clone(), all, plan)?;
-    carry_out_on(Nodes::Apart(machines), plan, machine, stop, progress)
+    carry_out_on(Nodes::Apart(machines), plan, machine, control)
 }
 
 fn carry_out_on(
     nodes: Nodes,
     plan: &Plan,
     machine: Machine,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<LinkSpeedup>, MessagesError> {
     let rounds = Rounds { plan, nodes, is_warm: false, measured: vec![Vec::new(); plan.trials.len()] };
     let watched = (0..machine.cpus).collect();
-    experiment::carry_out(rounds, machine, &watched, stop, progress)
+    experiment::carry_out(rounds, machine, &watched, control)
 }
 
 impl Rounds<'_> {

@@ -2,21 +2,21 @@
 
 mod config;
 pub(crate) mod flood;
-pub(crate) mod guest;
-pub(crate) mod neighbour;
+mod guest;
+mod neighbour;
 mod output;
 mod saved;
 
 use std::{path::PathBuf, time::Duration};
 
 use ::bench::{
-    BenchError,
+    BenchError, RuleOrder,
     benches::{self, RealBenches},
     neighbour::{Form, Neighbour, Remedy, Spot},
     run::{self, Keep, RunFile, Test},
 };
 use ::guest::Nic;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use host::{Host, Root};
 use model::CpuSet;
 use model::units::duration_words;
@@ -26,11 +26,12 @@ use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     long_run::{LAB_CAPABILITIES, end_interrupted, long_run},
-    numbers::number,
+    numbers::{number, words},
 };
 
 pub(crate) use config::ratio;
 pub(crate) use output::OutputArgs;
+pub(crate) use saved::{Saved, is_saved, load};
 
 /// Measure what a router or firewall really does (RFC 2544).
 ///
@@ -62,8 +63,8 @@ pub(crate) struct BenchArgs {
     #[arg(long = "rule-count", hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
     rules: Option<u32>,
     /// Order of the filter rules [default: study].
-    #[arg(long, hide_short_help = true, value_enum, help_heading = "The box")]
-    rule_order: Option<OrderArg>,
+    #[arg(long, hide_short_help = true, value_parser = words(&ORDERS), help_heading = "The box")]
+    rule_order: Option<RuleOrder>,
 
     /// Frame sizes in bytes with FCS [default: 64,128,256,512,1024,1280,1518].
     #[arg(long, value_name = "BYTES", help_heading = "Traffic")]
@@ -195,13 +196,10 @@ enum Sub {
 }
 
 /// The orders of rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OrderArg {
-    /// One half for the first port, the other for the second, one for both.
-    Study,
-    /// All refuse, the last one accepts (RFC 2544, section 11.4.1).
-    Rfc2544,
-}
+const ORDERS: [(&str, &str, RuleOrder); 2] = [
+    ("study", "One half for the first port, the other for the second, one for both", RuleOrder::Study),
+    ("rfc2544", "All refuse, the last one accepts (RFC 2544, section 11.4.1)", RuleOrder::Rfc2544),
+];
 
 fn exit_ns(text: &str) -> Result<f64, String> {
     let ns = text.parse().ok().filter(|ns: &f64| (1.0..=1e6).contains(ns));
@@ -240,7 +238,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
     benches::check(&saved.asked)?;
-    let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
+    let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(|| config::default_file("bench"));
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;
     let outputs = args.output.open()?;
@@ -255,9 +253,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     saved.run.setup.stamps = benches::stamps(&saved.asked)?;
     // Whatever happens from here on, the file says how far it came.
     file.keep(&saved)?;
-    let result = long_run(|stop, bar| -> Result<_, Failure> {
+    let result = long_run(|control| -> Result<_, Failure> {
         let mut benches = RealBenches::new(&saved.asked, &settings)?;
-        Ok(run::carry_out(&mut saved, &settings, &mut benches, &mut file, stop, bar))
+        Ok(run::carry_out(&mut saved, &settings, &mut benches, &mut file, control))
     })?;
     // A run that ended before its first trial is not worth keeping.
     let nothing = result.is_err() && saved.is_empty();

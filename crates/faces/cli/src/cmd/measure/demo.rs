@@ -6,8 +6,8 @@ use ::demo::{DemoConfig, stage_names};
 use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
-use model::{CpuSet, schema::Document};
-use rig::{cores, progress::Progress};
+use model::{CpuSet, run::DemoRun};
+use rig::cores;
 use sys::privilege::{self, Capability};
 use traffic::Rate;
 
@@ -15,9 +15,9 @@ use crate::time::within;
 use crate::{
     dry_run::{DryRun, times},
     failure::{Failure, Outcome},
-    long_run::{end_interrupted, interrupted, long_run, put_out},
+    long_run::{Found, end_interrupted, interrupted, long_run},
     numbers::number,
-    results::{OutFile, json_text},
+    results::OutFile,
 };
 
 /// Capabilities of the demo.
@@ -108,21 +108,23 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         return DryRun { steps, seconds: seconds_in_all }.print("demo.plan", args.json);
     }
     privilege::require_root("demo", &CAPABILITIES)?;
-    let open = || OutFile::open((!args.no_html).then_some(&args.html), "page with the charts");
+    let open = || OutFile::open((!args.no_html).then_some(&args.html), DemoRun::PAGE);
     let mut page = open()?;
     let mut has_looked = false;
-    let done = long_run(|stop, bar| {
+    let done = long_run(|control| {
         if args.looks_first()
             && let Some(first_page) = page.take()
         {
             let first = DemoConfig { duration: QUICK.0, repeats: QUICK.1, ..config.clone() };
-            let Some(run) = ::demo::run(&first, &host, stop, bar)? else { return Ok(None) };
-            first_page.save(report::demo_page(&run)?)?;
+            let Some(run) = ::demo::run(&first, &host, control)? else { return Ok(None) };
+            first_page.save(run.page()?)?;
             has_looked = true;
-            bar.line(&format!("A first look, one measurement of 500 ms per stage: {}", args.html.display()));
+            control
+                .progress
+                .line(&format!("A first look, one measurement of 500 ms per stage: {}", args.html.display()));
             page = open()?;
         }
-        Ok::<_, Failure>(::demo::run(&config, &host, stop, bar)?)
+        Ok::<_, Failure>(::demo::run(&config, &host, control)?)
     })?;
     let Some(run) = done else {
         drop(page);
@@ -134,11 +136,19 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
             false => interrupted("demo"),
         };
     };
-    let text = match args.json {
-        true => json_text(&Document::new("demo", 1, &run))?,
-        false => report::demo_text(&run, report::Look::of_stdout()) + "\n",
-    };
-    put_out(&text, page, || report::demo_page(&run)).map(|()| Outcome::Fine)
+    run.show(args.json, page).map(|()| Outcome::Fine)
+}
+
+impl Found for DemoRun {
+    const SCHEMA: (&'static str, u32) = ("demo", 1);
+
+    fn text(&self) -> String {
+        report::demo_text(self, report::Look::of_stdout()) + "\n"
+    }
+
+    fn page(&self) -> Result<String, report::PageError> {
+        report::demo_page(self)
+    }
 }
 
 /// A rate in packets/s, as `gen` reads it.

@@ -8,18 +8,17 @@ use messages::{
     MessagesError,
     bench::{BenchOptions, Between, Plan, answer, carry_out, carry_out_between},
 };
-use model::{CpuSet, link_bench::SCHEMA, run::Machine, schema::Document};
-use report::Look;
+use model::{CpuSet, link_bench::LinkBench, run::Machine};
 use rig::cores;
 use sys::privilege;
 
-use super::others::OthersArgs;
+use super::{once, others::OthersArgs};
 use crate::{
     dry_run::{DryRun, times},
     failure::{Failure, Outcome, note},
-    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
+    long_run::{Found, LAB_CAPABILITIES, measure},
     numbers::number,
-    results::{OutFile, json_text},
+    results::OutFile,
 };
 
 /// Rounds, messages and megabytes of `--quick`, and otherwise.
@@ -92,32 +91,25 @@ pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         return plan(options, args.interface.is_some())?.print("link.bench.plan", args.json);
     }
     let machine = host::machine::describe(&host);
-    let found = match (&args.interface, &args.with) {
-        (Some(interface), Some(node)) => {
-            let between = between(args, interface, node, machine)?;
-            privilege::require_root("link bench", &LAB_CAPABILITIES)?;
-            let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-            (page, long_run(|stop, bar| carry_out_between(between, |mtu| Plan::between(options, mtu), stop, bar))?)
-        }
-        _ => {
-            let plan = Plan::new(options)?;
-            privilege::require_root("link bench", &LAB_CAPABILITIES)?;
-            let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
-            let rounds = plan.options.rounds;
-            let word = if rounds == 1 { "round" } else { "rounds" };
-            note(format_args!("evenkeel: {rounds} {word} of {} steps", plan.steps.len()));
-            (page, long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?)
-        }
-    };
-    let (page, Some(found)) = found else {
-        return interrupted("measurement");
-    };
-    let text = match args.json {
-        true => json_text(&Document::new("link.bench", SCHEMA, &found))?,
-        false => report::link_bench_text(&found, Look::of_stdout()),
-    };
-    put_out(&text, page, || report::link_bench_page(&found))?;
-    Ok(Outcome::Fine)
+    if let (Some(interface), Some(node)) = (&args.interface, &args.with) {
+        let between = between(args, interface, node, machine)?;
+        privilege::require_root("link bench", &LAB_CAPABILITIES)?;
+        let page = OutFile::open(args.html.as_deref(), LinkBench::PAGE)?;
+        let plan = |mtu| Plan::between(options, mtu);
+        return measure(
+            "measurement",
+            (args.json, page),
+            |_| true,
+            |control| carry_out_between(between, plan, control),
+        );
+    }
+    let plan = Plan::new(options)?;
+    privilege::require_root("link bench", &LAB_CAPABILITIES)?;
+    let page = OutFile::open(args.html.as_deref(), LinkBench::PAGE)?;
+    let rounds = plan.options.rounds;
+    let word = if rounds == 1 { "round" } else { "rounds" };
+    note(format_args!("evenkeel: {rounds} {word} of {} steps", plan.steps.len()));
+    measure("measurement", (args.json, page), |_| true, |control| carry_out(&plan, machine, control))
 }
 
 /// A step besides its messages or bytes takes about so many seconds.
@@ -127,13 +119,7 @@ const STEP_S: f64 = 1.0;
 fn plan(options: BenchOptions, between: bool) -> Result<DryRun, Failure> {
     let plan = if between { Plan::between(options, MTU)? } else { Plan::new(options)? };
     let rounds = plan.options.rounds;
-    let mut steps: Vec<String> = Vec::new();
-    for step in &plan.steps {
-        let line = format!("{step}, {}", times(rounds));
-        if !steps.contains(&line) {
-            steps.push(line);
-        }
-    }
+    let steps = once(plan.steps.iter().map(|step| format!("{step}, {}", times(rounds))));
     Ok(DryRun { seconds: STEP_S * f64::from(rounds) * plan.steps.len() as f64, steps })
 }
 

@@ -9,22 +9,19 @@ use messages::{
     remote::Reach,
     speedup::{NODES_MAX, Plan, SpeedupOptions, Transport, answer_as_node, carry_out, carry_out_between},
 };
+use model::speedup::{Exchange, LinkSpeedup};
 use model::units::duration_words;
-use model::{
-    schema::Document,
-    speedup::{Exchange, SCHEMA},
-};
-use report::Look;
 use sys::privilege;
 
 use super::others::OthersArgs;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome, note},
-    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
+    long_run::{Found, LAB_CAPABILITIES, measure},
     numbers::{number, words},
-    results::{OutFile, json_text},
+    results::OutFile,
     time::within,
+    unit::program,
 };
 
 /// Numbers of nodes, rounds and steps of `--quick`, and otherwise.
@@ -165,7 +162,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         None => None,
     };
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
-    let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
+    let page = OutFile::open(args.html.as_deref(), LinkSpeedup::PAGE)?;
     note(format_args!(
         "evenkeel: {} rounds of {} turns, about {}",
         plan.options.rounds,
@@ -173,25 +170,16 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
         duration_words(about)
     ));
     let machine = host::machine::describe(&Host::read(&Root::live())?);
-    let found = match all {
-        Some((interface, all)) => long_run(|stop, bar| carry_out_between(&plan, interface, all, machine, stop, bar))?,
-        None => long_run(|stop, bar| carry_out(&plan, machine, stop, bar))?,
-    };
-    let Some(found) = found else {
-        drop(page);
-        return interrupted("measurement");
-    };
-    let text = match args.json {
-        true => json_text(&Document::new("link.speedup", SCHEMA, &found))?,
-        false => report::speedup_text(&found, Look::of_stdout()),
-    };
-    put_out(&text, page, || report::speedup_page(&found))?;
-    Ok(if found.series.iter().any(|series| series.fitting.law.is_some()) { Outcome::Fine } else { Outcome::No })
+    let fitted = |found: &LinkSpeedup| found.series.iter().any(|series| series.fitting.law.is_some());
+    measure("measurement", (args.json, page), fitted, |control| match all {
+        Some((interface, all)) => carry_out_between(&plan, interface, all, machine, control),
+        None => carry_out(&plan, machine, control),
+    })
 }
 
 /// What reaches each machine: this one first, without ssh.
 fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> {
-    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    let program = program()?;
     let mut all = vec![Reach::here(&program, &[VERB[0], VERB[1], "--", interface])];
     for node in &args.with {
         all.push(args.others.reach(node, &VERB, interface)?);

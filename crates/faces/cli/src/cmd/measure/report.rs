@@ -1,17 +1,25 @@
 //! `evenkeel report`: saved runs, shown and laid side by side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::bench::run;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use model::{
-    bench::{BenchRun, SCHEMA, compare::compare},
+    bench::{
+        SCHEMA,
+        compare::compare,
+        guest::GuestRun,
+        neighbour::{self, NeighbourRun},
+    },
+    compare::Comparison,
+    flood::{self, FloodRun},
     schema::Document,
 };
-use report::Look;
+use report::{Look, bench_compare_text, flood_compare_text, neighbour_compare_text};
+use serde::Serialize;
 
-use super::bench::{OutputArgs, flood, guest, neighbour};
+use super::bench::{OutputArgs, Saved, is_saved, load};
 use crate::{
     failure::{Failure, Outcome, note, print_verdict},
     results::{OutFile, json_text},
@@ -61,31 +69,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
 }
 
 impl ShowArgs {
-    /// The options of a run that is shown as text, JSON or a page alone.
-    fn plain(&self, what: &str, page_is: &'static str) -> Result<(bool, Option<OutFile<'_>>), Failure> {
-        let (as_json, page) = self
-            .output
-            .for_flood()
-            .map_err(|option| Failure::usage(anyhow!("{} is {what}, which has no {option}", self.run.display())))?;
-        Ok((as_json, OutFile::open(page, page_is)?))
+    fn run(&self) -> Result<Outcome, Failure> {
+        if !(self.show::<FloodRun>()? || self.show::<NeighbourRun>()? || self.show::<GuestRun>()?) {
+            let run = run::load_run(&self.run)?;
+            self.output.open()?.show(&run)?;
+        }
+        Ok(Outcome::Fine)
     }
 
-    fn run(&self) -> Result<Outcome, Failure> {
-        if flood::is_saved(&self.run) {
-            let (as_json, page) = self.plain("a run of bench flood", flood::PAGE)?;
-            return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
+    /// Shows the file if it is such a run.
+    fn show<R: Saved>(&self) -> Result<bool, Failure> {
+        if !is_saved::<R>(&self.run) {
+            return Ok(false);
         }
-        if neighbour::is_saved(&self.run) {
-            let (as_json, page) = self.plain("a run with neighbours", neighbour::PAGE)?;
-            return neighbour::show(&neighbour::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
-        }
-        if guest::is_saved(&self.run) {
-            let (as_json, page) = self.plain("a run of guests", guest::PAGE)?;
-            return guest::show(&guest::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
-        }
-        let run = run::load_run(&self.run)?;
-        self.output.open()?.show(&run)?;
-        Ok(Outcome::Fine)
+        let (as_json, page) = self.output.for_flood().map_err(|option| {
+            Failure::usage(anyhow!("{} is {}, which has no {option}", self.run.display(), R::WHAT))
+        })?;
+        let page = OutFile::open(page, R::PAGE)?;
+        load::<R>(&self.run)?.show(as_json, page).map(|()| true)
     }
 }
 
@@ -100,71 +101,60 @@ impl CompareArgs {
             };
             host::file::read_text(path).map_err(unread)?;
         }
-        if let Some(run) = self.runs.iter().find(|path| guest::is_saved(path)) {
+        if let Some(run) = self.runs.iter().find(|path| is_saved::<GuestRun>(path)) {
             return Err(Failure::usage(anyhow!(
                 "{} is a run of guests, which are not compared: `evenkeel report show` it",
                 run.display()
             )));
         }
-        let (neighbours, rest): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| neighbour::is_saved(path));
-        match (neighbours.first(), rest.first()) {
-            (Some(one), Some(other)) => {
-                return Err(Failure::usage(anyhow!(
-                    "{} is a run with neighbours and {} is none: they have nothing in common",
-                    one.display(),
-                    other.display()
-                )));
-            }
-            (Some(_), None) => return self.compare_neighbours(),
-            _ => {}
+        if self.all_are::<NeighbourRun>()? {
+            let schema = ("bench.neighbour.compare", neighbour::compare::SCHEMA);
+            let compare = (neighbour::compare::compare, neighbour_compare_text as Text<_>);
+            return self.compare(load, compare, schema, |row| !row.costs.is_empty());
         }
-        let (floods, others): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| flood::is_saved(path));
-        match (floods.first(), others.first()) {
-            (Some(flood), Some(other)) => Err(Failure::usage(anyhow!(
-                "{} is a run of bench flood and {} is none: they have nothing in common",
-                flood.display(),
+        if self.all_are::<FloodRun>()? {
+            let schema = ("bench.flood.compare", flood::compare::SCHEMA);
+            let compare = (flood::compare::compare, flood_compare_text as Text<_>);
+            return self.compare(load, compare, schema, |row| row.cells.iter().flatten().count() > 1);
+        }
+        let compare = (compare, bench_compare_text as Text<_>);
+        let schema = ("bench.compare", SCHEMA);
+        self.compare(|path| Ok(run::load_run(path)?), compare, schema, |row| row.values.iter().flatten().count() > 1)
+    }
+
+    /// True if all files are such runs, an error if some are.
+    fn all_are<R: Saved>(&self) -> Result<bool, Failure> {
+        let (these, others): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| is_saved::<R>(path));
+        match (these.first(), others.first()) {
+            (Some(one), Some(other)) => Err(Failure::usage(anyhow!(
+                "{} is {} and {} is none: they have nothing in common",
+                one.display(),
+                R::WHAT,
                 other.display()
             ))),
-            (Some(_), None) => self.compare_floods(),
-            _ => self.compare(),
+            (one, _) => Ok(one.is_some()),
         }
     }
 
-    fn compare_neighbours(&self) -> Result<Outcome, Failure> {
-        let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), neighbour::load(path)?)));
-        let comparison = model::bench::neighbour::compare::compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
-        let schema = model::bench::neighbour::compare::SCHEMA;
+    fn compare<Run, Row: Serialize>(
+        &self,
+        load: impl Fn(&Path) -> Result<Run, Failure>,
+        (compare, text): (impl Fn(&[(String, Run)]) -> Comparison<Row>, Text<Row>),
+        (name, version): (&str, u32),
+        in_common: impl Fn(&Row) -> bool,
+    ) -> Result<Outcome, Failure> {
+        let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), load(path)?)));
+        let comparison = compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
         let text = match self.json {
-            true => json_text(&Document::new("bench.neighbour.compare", schema, &comparison))?,
-            false => report::neighbour_compare_text(&comparison, Look::of_stdout()),
+            true => json_text(&Document::new(name, version, &comparison))?,
+            false => text(&comparison, Look::of_stdout()),
         };
-        print_verdict(&text, compared(comparison.rows.iter().any(|row| !row.costs.is_empty())))
-    }
-
-    fn compare_floods(&self) -> Result<Outcome, Failure> {
-        let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), flood::load(path)?)));
-        let comparison = model::flood::compare::compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
-        let text = match self.json {
-            true => json_text(&Document::new("bench.flood.compare", model::flood::compare::SCHEMA, &comparison))?,
-            false => report::flood_compare_text(&comparison, Look::of_stdout()),
-        };
-        print_verdict(&text, compared(comparison.rows.iter().any(|row| row.cells.iter().flatten().count() > 1)))
-    }
-
-    fn compare(&self) -> Result<Outcome, Failure> {
-        let runs = self
-            .runs
-            .iter()
-            .map(|path| Ok((path.display().to_string(), run::load_run(path)?)))
-            .collect::<Result<Vec<(String, BenchRun)>, Failure>>()?;
-        let comparison = compare(&runs);
-        let text = match self.json {
-            true => json_text(&Document::new("bench.compare", SCHEMA, &comparison))?,
-            false => report::bench_compare_text(&comparison, Look::of_stdout()),
-        };
-        print_verdict(&text, compared(comparison.rows.iter().any(|row| row.values.iter().flatten().count() > 1)))
+        print_verdict(&text, compared(comparison.rows.iter().any(in_common)))
     }
 }
+
+/// A comparison as text.
+type Text<Row> = fn(&Comparison<Row>, Look) -> String;
 
 /// Runs that have no figure in common cannot be compared: the answer is no.
 fn compared(any: bool) -> Outcome {

@@ -3,12 +3,12 @@
 use std::{path::PathBuf, time::Duration};
 
 use bench::route_compare::{Asked, Forwarding, Plan, RealStage, carry_out};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host::{Host, Root};
 use model::units::duration_words;
 use model::{
     CpuSet,
-    route_compare::{Configuration, RouteCompare, SCHEMA, Skipped},
+    route_compare::{Configuration, RouteCompare, Skipped},
     schema::Document,
 };
 use report::Look;
@@ -19,8 +19,8 @@ use sys::privilege;
 use crate::{
     cmd::measure::bench::ratio,
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
-    numbers::number,
+    long_run::{Found, LAB_CAPABILITIES, measure},
+    numbers::{number, words},
     results::{OutFile, json_text},
     time::within,
 };
@@ -36,6 +36,13 @@ struct Length {
     repeats: u32,
     loads: u32,
 }
+
+const MODES: [(&str, &str, Forwarding); 4] = [
+    ("none", "The kernel, without a program", Forwarding::None),
+    ("standard", "The kernel, with the programs on the ports", Forwarding::Standard),
+    ("routed", "The fast path", Forwarding::Routed),
+    ("stateful", "The fast path for established connections", Forwarding::Stateful),
+];
 
 /// Measure what the modes forward and cost, beside the kernel alone.
 ///
@@ -53,8 +60,8 @@ struct Length {
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
     /// Modes to compare [default: all].
-    #[arg(long, value_name = "LIST", value_enum, value_delimiter = ',', help_heading = "Measurements")]
-    modes: Vec<ModeArg>,
+    #[arg(long, value_name = "LIST", value_parser = words(&MODES), value_delimiter = ',', help_heading = "Measurements")]
+    modes: Vec<Forwarding>,
     /// A first look: 1 round, 4 loads, 300 ms each.
     #[arg(long, help_heading = "Measurements")]
     quick: bool,
@@ -84,37 +91,12 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-/// The modes, as they are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ModeArg {
-    /// The kernel, without a program.
-    None,
-    /// The kernel, with the programs on the ports.
-    Standard,
-    /// The fast path.
-    Routed,
-    /// The fast path for established connections.
-    Stateful,
-}
-
-impl From<ModeArg> for Forwarding {
-    fn from(mode: ModeArg) -> Self {
-        match mode {
-            ModeArg::None => Self::None,
-            ModeArg::Standard => Self::Standard,
-            ModeArg::Routed => Self::Routed,
-            ModeArg::Stateful => Self::Stateful,
-        }
-    }
-}
-
 impl CompareArgs {
     /// Checks everything that can be checked before anything is made.
     fn plan(&self, host: &Host) -> Result<Plan, Failure> {
         let length = if self.quick { QUICK } else { USUAL };
-        let modes: Vec<Forwarding> = self.modes.iter().map(|&mode| mode.into()).collect();
         Ok(Plan::new(Asked {
-            ways: if modes.is_empty() { Forwarding::ALL.to_vec() } else { modes },
+            ways: if self.modes.is_empty() { Forwarding::ALL.to_vec() } else { self.modes.clone() },
             cpus: cores::usable(host, self.cpus.as_ref())?,
             duration: self.duration.unwrap_or(length.duration),
             rounds: self.repeats.unwrap_or(length.repeats),
@@ -139,26 +121,16 @@ fn run(args: &CompareArgs) -> Result<Outcome, Failure> {
         return print(&shown).map(|()| Outcome::Fine);
     }
     privilege::require_root("route compare", &LAB_CAPABILITIES)?;
-    let page = OutFile::open(args.html.as_deref(), "page with the charts")?;
+    let page = OutFile::open(args.html.as_deref(), RouteCompare::PAGE)?;
     note(format_args!("evenkeel: {} steps, about {}", plan.steps.len(), duration_words(plan.seconds())));
     for left in &plan.skipped {
         note(format_args!("left out, {}: {}", left.what, left.reason));
     }
     let machine = host::machine::describe(&host);
-    let found = long_run(|stop, bar| -> Result<_, Failure> {
+    measure("comparison", (args.json, page), answered, |control| -> Result<_, Failure> {
         let mut stage = RealStage::new(&plan)?;
-        Ok(carry_out(&plan, machine, &mut stage, stop, bar)?)
-    })?;
-    let Some(found) = found else {
-        drop(page);
-        return interrupted("comparison");
-    };
-    let text = match args.json {
-        true => json_text(&Document::new("route.compare", SCHEMA, &found))?,
-        false => report::route_compare_text(&found, Look::of_stdout()),
-    };
-    put_out(&text, page, || report::route_compare_page(&found))?;
-    Ok(if answered(&found) { Outcome::Fine } else { Outcome::No })
+        Ok(carry_out(&plan, machine, &mut stage, control)?)
+    })
 }
 
 fn answered(found: &RouteCompare) -> bool {

@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host::{Host, Root};
-use model::{CpuSet, schema::Document, sweep::SCHEMA};
+use model::{CpuSet, sweep::Sweep};
 use rig::cores;
 use sweep::{SweepBox, SweepConfig};
 use sys::privilege;
@@ -13,9 +13,9 @@ use crate::time::within;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome},
-    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
-    numbers::number,
-    results::{OutFile, json_text},
+    long_run::{Found, LAB_CAPABILITIES, measure},
+    numbers::{number, words},
+    results::OutFile,
 };
 
 /// Loads, their length and searches of `--quick`, and otherwise.
@@ -24,6 +24,14 @@ const USUAL: (u32, Duration, u32) = (10, Duration::from_secs(1), 5);
 /// A search of a ceiling takes about so many seconds, and a load besides its length.
 const SEARCH_S: f64 = 6.0;
 const LOAD_S: f64 = 0.4;
+
+const BOXES: [(&str, &str, SweepBox); 5] = [
+    ("router", "The kernel routes: with connection tracking, and without", SweepBox::Router),
+    ("filter", "Routing past 25 rules of nftables: one after the other, and as a set", SweepBox::Filter),
+    ("bridge", "A bridge: its frames taken through the rules of IP, and not", SweepBox::Bridge),
+    ("capture", "Capture on a mirror port: a plain socket, and evenkeel's tap", SweepBox::Capture),
+    ("capture-ring", "The same: a plain socket, and rings in a fanout group", SweepBox::CaptureRing),
+];
 
 /// Load a lab box step by step and show what its CPU time goes to.
 ///
@@ -36,8 +44,8 @@ const LOAD_S: f64 = 0.4;
 #[derive(Debug, Args)]
 pub(crate) struct SweepArgs {
     /// The box to load.
-    #[arg(long = "dut", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
-    what: BoxArg,
+    #[arg(long = "dut", value_name = "BOX", value_parser = words(&BOXES), default_value = "router", help_heading = "Measurements")]
+    what: SweepBox,
     /// Number of loads, 1 to 50 [default: 10].
     #[arg(long = "loads", value_name = "N", value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
     steps: Option<u32>,
@@ -65,38 +73,11 @@ pub(crate) struct SweepArgs {
     json: bool,
 }
 
-/// The boxes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BoxArg {
-    /// The kernel routes: with connection tracking, and without.
-    Router,
-    /// Routing past 25 rules of nftables: one after the other, and as a set.
-    Filter,
-    /// A bridge: its frames taken through the rules of IP, and not.
-    Bridge,
-    /// Capture on a mirror port: a plain socket, and evenkeel's tap.
-    Capture,
-    /// The same: a plain socket, and rings in a fanout group.
-    CaptureRing,
-}
-
-impl BoxArg {
-    fn choice(self) -> SweepBox {
-        match self {
-            Self::Router => SweepBox::Router,
-            Self::Filter => SweepBox::Filter,
-            Self::Bridge => SweepBox::Bridge,
-            Self::Capture => SweepBox::Capture,
-            Self::CaptureRing => SweepBox::CaptureRing,
-        }
-    }
-}
-
 impl SweepArgs {
     /// Checks everything that can be checked before anything is made.
     fn config(&self, host: &Host) -> Result<SweepConfig, Failure> {
         let cpus = cores::usable(host, self.cpus.as_ref())?;
-        let what = self.what.choice();
+        let what = self.what;
         let compared = sweep::configurations(what).to_vec();
         let (steps, duration, repeats) = if self.quick { QUICK } else { USUAL };
         let (steps, duration) = (self.steps.unwrap_or(steps), self.seconds.unwrap_or(duration));
@@ -111,16 +92,8 @@ impl SweepArgs {
             return plan(&config).print("sweep.plan", self.json);
         }
         privilege::require_root("profile sweep", &LAB_CAPABILITIES)?;
-        let page = OutFile::open(self.html.as_deref(), "page with the charts")?;
-        let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar, &mut |_, _| ()))? else {
-            drop(page);
-            return interrupted("sweep");
-        };
-        let text = match self.json {
-            true => json_text(&Document::new("sweep", SCHEMA, &sweep))?,
-            false => report::sweep_text(&sweep, report::Look::of_stdout()),
-        };
-        put_out(&text, page, || report::sweep_page(&sweep)).map(|()| Outcome::Fine)
+        let page = OutFile::open(self.html.as_deref(), Sweep::PAGE)?;
+        measure("sweep", (self.json, page), |_| true, |control| sweep::run(&config, &host, control, &mut |_, _| ()))
     }
 }
 

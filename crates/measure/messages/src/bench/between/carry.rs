@@ -10,13 +10,13 @@ use model::{
     link_bench::{LinkBench, PingRound, Receive},
     run::{CoreRole, Machine},
 };
-use rig::{cores, progress::Progress};
-use sys::affinity::pin_current_thread;
+use rig::{cores, experiment::Control};
 
 use super::{
     super::{
         bulk,
         carry::{Measured, Site, carry_out_at},
+        end::pin,
         ping,
         plan::{Plan, Step, Transport, Workload},
     },
@@ -53,8 +53,7 @@ pub(in super::super) struct Machines {
 pub fn carry_out_between(
     between: Between,
     plan: impl FnOnce(u32) -> Result<Plan, MessagesError>,
-    stop: &AtomicBool,
-    progress: &mut dyn Progress,
+    control: &mut Control<'_>,
 ) -> Result<Option<LinkBench>, MessagesError> {
     let Between { interface, machine, other } = between;
     // The MTU is the interface's; the CPU is the plan's.
@@ -64,7 +63,7 @@ pub fn carry_out_between(
     let mut worker = Peer::start(other)?;
     let theirs = worker.facts(&ours)?;
     let site = Site::Machines(Box::new(Machines { worker, ours, theirs }));
-    carry_out_at(site, &plan, machine, stop, progress)
+    carry_out_at(site, &plan, machine, control)
 }
 
 impl Machines {
@@ -148,16 +147,12 @@ fn measure(
     }
 }
 
-fn invalid_message(what: String) -> MessagesError {
-    MessagesError::Words(what)
-}
-
 /// Closes the end there; what failed there since it was opened.
 fn close(worker: &mut Peer) -> Result<(), MessagesError> {
     worker.order(&Order::Close)?;
     match worker.answer()? {
         Answer::Done => Ok(()),
-        other => Err(invalid_message(format!("{other:?} for a close"))),
+        other => Err(MessagesError::words(format!("{other:?} for a close"))),
     }
 }
 
@@ -167,13 +162,13 @@ fn open(worker: &mut Peer, kind: Kind, both: [&Facts; 2]) -> Result<Result<Singl
     let port = match worker.answer()? {
         Answer::Waits { port } => port,
         Answer::Skipped(why) => return Ok(Err(why)),
-        other => return Err(invalid_message(format!("{other:?} for an end"))),
+        other => return Err(MessagesError::words(format!("{other:?} for an end"))),
     };
     let here = single::connect(kind, both, port);
     match (worker.answer(), here) {
         (Ok(Answer::Open), Ok(end)) => Ok(end),
         (Ok(Answer::Skipped(why)), Ok(_)) | (_, Ok(Err(why))) => Ok(Err(why)),
-        (Ok(other), Ok(_)) => Err(invalid_message(format!("{other:?} for an end"))),
+        (Ok(other), Ok(_)) => Err(MessagesError::words(format!("{other:?} for an end"))),
         (Err(error), Ok(_)) | (_, Err(error)) => Err(error),
     }
 }
@@ -197,14 +192,14 @@ fn beside(
     worker.order(&Order::Drain)?;
     let (port, to) = match (worker.answer()?, theirs.address) {
         (Answer::Waits { port }, Some((to, _))) => (port, to),
-        (other, _) => return Err(invalid_message(format!("{other:?} for a transfer beside"))),
+        (other, _) => return Err(MessagesError::words(format!("{other:?} for a transfer beside"))),
     };
     let mut stream = TcpStream::connect((to, port)).map_err(failed("connect"))?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let stop = &stop;
         let writes = scope.spawn(move || {
-            pin_current_thread(cpu).map_err(failed("bind a thread to its CPU"))?;
+            pin(cpu)?;
             bulk::put_until(&mut stream, stop)?;
             stream.shutdown(Shutdown::Write).map_err(failed("end a TCP connection"))
         });
@@ -219,7 +214,7 @@ fn beside(
 fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> Result<T, MessagesError> + Send) -> Result<T, MessagesError> {
     thread::scope(|scope| {
         let done = scope.spawn(move || {
-            pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))?;
+            pin(cpu)?;
             work()
         });
         done.join().map_err(|_| MessagesError::Panicked("the end that asks"))?

@@ -14,13 +14,13 @@ use wire::Mac;
 use super::super::{
     MessagesError,
     bulk::Stream,
-    end::{End, Frames, MESSAGE_TIMEOUT, Native, PORT, RING_BYTES},
+    end::{End, Frames, MESSAGE_TIMEOUT, Native, PORT},
     plan::Transport,
     sockets::{Datagrams, set_up, wait_as},
 };
 use link::{Engine, LinkError, Raw, State};
 
-use crate::remote::Facts;
+use crate::{bridged::RING_BYTES, remote::Facts};
 
 /// Time between two checks for the other end.
 const CHECK_PERIOD: Duration = Duration::from_millis(1);

@@ -7,10 +7,9 @@ use std::{
 };
 
 use model::run::Machine;
-use sys::affinity::pin_current_thread;
 
 use super::{
-    super::{bulk, ping},
+    super::{bulk, end::pin, ping},
     orders::{Answer, Order},
     single::{self, Kind, Single},
 };
@@ -37,7 +36,7 @@ pub fn answer(
     output: impl Write,
 ) -> Result<(), MessagesError> {
     let ours = Facts::read(interface, machine, cpu)?;
-    pin_current_thread(cpu).map_err(MessagesError::system("bind a thread to its CPU"))?;
+    pin(cpu)?;
     let orders = Orders::open(input, output, &ours)?;
     let mut state = WorkerState { ours, end: None, failed: None, orders };
     while let Some(order) = state.orders.next() {
@@ -49,10 +48,6 @@ pub fn answer(
         state.orders.reply(&reply)?;
     }
     Ok(())
-}
-
-fn invalid_message(what: &str) -> MessagesError {
-    MessagesError::Words(what.to_owned())
 }
 
 impl<W: Write> WorkerState<W> {
@@ -69,7 +64,7 @@ impl<W: Write> WorkerState<W> {
             Order::Take { bytes } => {
                 self.work(|end| match end {
                     Single::Bytes(stream) => bulk::take_all(&mut **stream, bytes),
-                    Single::Messages(_) => Err(invalid_message("bytes for an end of messages")),
+                    Single::Messages(_) => Err(MessagesError::words("bytes for an end of messages")),
                 });
                 Ok(None)
             }
@@ -83,7 +78,7 @@ impl<W: Write> WorkerState<W> {
 
     fn open(&mut self, kind: Kind, mac: &str) -> Result<Answer, MessagesError> {
         (self.end, self.failed) = (None, None);
-        let theirs = mac.parse().map_err(|_| invalid_message("an address that is none"))?;
+        let theirs = mac.parse().map_err(|_| MessagesError::words("an address that is none"))?;
         let (waiting, port) = match single::wait_for(kind, &self.ours, theirs)? {
             Ok(waiting) => waiting,
             Err(why) => return Ok(Answer::Skipped(why)),
@@ -101,7 +96,7 @@ impl<W: Write> WorkerState<W> {
     /// Works with the end, and then serves the other end until the next order.
     fn work(&mut self, work: impl FnOnce(&mut Single) -> Result<(), MessagesError>) {
         let Some(end) = self.end.as_mut() else {
-            self.failed = Some(invalid_message("work before an end"));
+            self.failed = Some(MessagesError::words("work before an end"));
             return;
         };
         let mut done = work(end);
@@ -115,7 +110,7 @@ impl<W: Write> WorkerState<W> {
     /// Reads what a connection of its own brings, in a thread that ends with it.
     fn drain(&self) -> Result<Answer, MessagesError> {
         let failed = MessagesError::system;
-        let (address, _) = self.ours.address.ok_or_else(|| invalid_message("TCP without an address"))?;
+        let (address, _) = self.ours.address.ok_or_else(|| MessagesError::words("TCP without an address"))?;
         let listener = TcpListener::bind((address, 0)).map_err(failed("listen"))?;
         let port = listener.local_addr().map_err(failed("read an address"))?.port();
         thread::spawn(move || {

@@ -73,10 +73,6 @@ pub fn answer_as_node(
     Ok(())
 }
 
-fn invalid_message(what: &str) -> MessagesError {
-    MessagesError::Words(what.to_owned())
-}
-
 fn carry_out(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) -> Result<Answer, MessagesError> {
     match order {
         Order::Listen { transport, me, nodes: count, bytes } => {
@@ -97,10 +93,11 @@ fn carry_out(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) 
         Order::Join { transport, others, ports } => {
             let node = of(nodes, transport)?;
             let mesh: Box<dyn Mesh> =
-                match node.waiting.take().ok_or_else(|| invalid_message("a node that waits for nobody"))? {
+                match node.waiting.take().ok_or_else(|| MessagesError::words("a node that waits for nobody"))? {
                     Waiting::Link(waiting) => {
-                        let macs =
-                            others.iter().map(|other| other.mac.parse().map_err(|_| invalid_message("no address")));
+                        let macs = others
+                            .iter()
+                            .map(|other| other.mac.parse().map_err(|_| MessagesError::words("no address")));
                         Box::new(waiting.join(node.me, &macs.collect::<Result<Vec<_>, _>>()?, &ports)?)
                     }
                     Waiting::Tcp(waiting) => {
@@ -113,7 +110,7 @@ fn carry_out(ours: &Facts, nodes: &mut Vec<Node>, order: Order, halt: Halt<'_>) 
         }
         Order::Trial { transport, exchange, nodes: count, steps, bytes, computing_ns } => {
             let node = of(nodes, transport)?;
-            let mesh = node.mesh.as_mut().ok_or_else(|| invalid_message("a turn before all have met"))?;
+            let mesh = node.mesh.as_mut().ok_or_else(|| MessagesError::words("a turn before all have met"))?;
             // All begin with what one has said to each: their clocks need not agree.
             let all: Vec<usize> = (0..count as usize).filter(|&other| other != node.me).collect();
             mesh.exchange(&all, &vec![0; bytes as usize], halt, &mut |_| {})?;
@@ -138,7 +135,7 @@ fn of(nodes: &mut [Node], transport: Transport) -> Result<&mut Node, MessagesErr
     nodes
         .iter_mut()
         .find(|node| node.transport == transport)
-        .ok_or_else(|| invalid_message("a carrier that nobody listens by"))
+        .ok_or_else(|| MessagesError::words("a carrier that nobody listens by"))
 }
 
 fn address(address: Option<Ipv4Addr>) -> Result<Ipv4Addr, MessagesError> {

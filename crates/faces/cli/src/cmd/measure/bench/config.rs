@@ -18,8 +18,8 @@ use model::{
     sources,
 };
 
-use super::{BenchArgs, OrderArg};
-use crate::failure::Failure;
+use super::BenchArgs;
+use crate::{cmd::measure::once, failure::Failure};
 
 /// The boxes that are built when none is named: the study's three modes.
 const DEFAULT_DUTS: [DutKind; 3] = [DutKind::Router, DutKind::Stateful, DutKind::Stateless];
@@ -35,8 +35,8 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
 }
 
 /// Where the run is kept when nobody says.
-pub(super) fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-{}.json", host::machine::now().replace([':', '-'], "")))
+pub(super) fn default_file(verb: &str) -> PathBuf {
+    PathBuf::from(format!("{verb}-{}.json", host::machine::now().replace([':', '-'], "")))
 }
 
 /// Checks everything that can be checked before anything is made, and begins a run: of `guests`, or of the boxes that the flags name.
@@ -92,10 +92,7 @@ pub(super) fn asked(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Resul
         flows,
         ipv6: args.ipv6,
         rules: args.rules.unwrap_or(DEFAULT_RULES),
-        rule_order: match args.rule_order.unwrap_or(OrderArg::Study) {
-            OrderArg::Study => RuleOrder::Study,
-            OrderArg::Rfc2544 => RuleOrder::Rfc2544,
-        },
+        rule_order: args.rule_order.unwrap_or(RuleOrder::Study),
         bridged: args.bridged,
         cpus: rig::cores::usable(host, args.cpus.as_ref())?,
     };
@@ -111,14 +108,8 @@ fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
                 true => DEFAULT_DUTS.map(DutKind::key).to_vec(),
                 false => args.dut.iter().map(String::as_str).collect(),
             };
-            let mut kinds: Vec<DutKind> = Vec::new();
-            for key in keys {
-                let kind = DutKind::from_str(key)?;
-                if !kinds.contains(&kind) {
-                    kinds.push(kind);
-                }
-            }
-            Ok(Boxes::Lab(kinds.into_iter().map(|k| k.key().to_owned()).collect()))
+            let kinds = keys.into_iter().map(DutKind::from_str).collect::<Result<Vec<_>, _>>()?;
+            Ok(Boxes::Lab(once(kinds).into_iter().map(|k| k.key().to_owned()).collect()))
         }
         names => {
             let [a, b] = two_ports(names)?;
@@ -153,13 +144,7 @@ fn frames(args: &BenchArgs, asked: &Request, remarks: &mut Vec<String>) -> Resul
         all.push(replay.spec());
         remarks.extend(replay.notes().into_iter().map(|n| format!("{}: {n}", path.display())));
     }
-    let mut seen = Vec::new();
-    all.retain(|f| {
-        !seen.contains(f) && {
-            seen.push(f.clone());
-            true
-        }
-    });
+    let all = once(all);
     for frame in &all {
         frames::lay_out(frame, &rehearsal)?;
     }

@@ -1,19 +1,14 @@
 //! `evenkeel bench flood`: clients beside a flood of spoofed SYNs.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use ::bench::flood::{FloodConfig, FloodCores, Rate, protection, run_flood};
 use clap::Args;
 use host::{Host, Root};
 use model::{
     CpuSet,
-    flood::{FloodPoint, FloodRun, SCHEMA},
-    schema::Document,
+    flood::{FloodPoint, FloodRun},
 };
-use report::Look;
 use rig::cores;
 use sys::privilege::{self, Capability};
 
@@ -22,9 +17,9 @@ use crate::time::within;
 use crate::{
     dry_run::DryRun,
     failure::{Failure, Outcome},
-    long_run::{self, interrupted, long_run},
+    long_run::{Found, interrupted, long_run},
     numbers::number,
-    results::{OutFile, json_text},
+    results::OutFile,
 };
 
 /// A lab, its programs and pinned threads need these.
@@ -37,9 +32,6 @@ const CAPABILITIES: [Capability; 5] = [
 ];
 /// More than this the clients' addresses do not last for.
 const CONNECTS_MAX: u32 = 60_000;
-const NAME: &str = "bench.flood";
-/// The name of the page for people.
-pub(crate) const PAGE: &str = "page with the curves";
 /// Connections of `--quick`.
 const QUICK_CONNECTS: u32 = 300;
 /// A rate of a protection takes about so many seconds besides its clients: a new host, the flood's start, the drain.
@@ -159,8 +151,8 @@ fn rate(text: &str) -> Result<Rate, String> {
 /// Floods, and shows.
 pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.show {
-        let run = load(path)?;
-        put_out(&run, args.json, OutFile::open(args.html.as_deref(), PAGE)?)?;
+        let run: FloodRun = saved::load(path)?;
+        run.show(args.json, OutFile::open(args.html.as_deref(), FloodRun::PAGE)?)?;
         return Ok(outcome(&run));
     }
     let host = Host::read(&Root::live())?;
@@ -176,29 +168,16 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench flood", &CAPABILITIES)?;
     let saved = OutFile::open(args.save.as_deref(), "run")?;
-    let page = OutFile::open(args.html.as_deref(), PAGE)?;
-    let run = long_run(|stop, bar| run_flood(&config, &modes, &host, stop, bar))?;
+    let page = OutFile::open(args.html.as_deref(), FloodRun::PAGE)?;
+    let run = long_run(|control| run_flood(&config, &modes, &host, control))?;
     if let Some(file) = saved {
-        file.write(json(&run)?)?;
+        file.write(run.document()?)?;
     }
-    put_out(&run, args.json, page)?;
+    run.show(args.json, page)?;
     if run.partial {
         return interrupted("bench");
     }
     Ok(outcome(&run))
-}
-
-fn json(run: &FloodRun) -> Result<String, Failure> {
-    json_text(&Document::new(NAME, SCHEMA, run))
-}
-
-/// True if a file claims to be a saved run of `bench flood`.
-pub(crate) fn is_saved(path: &Path) -> bool {
-    saved::is_saved(path, NAME)
-}
-
-pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
-    saved::load(path, (NAME, SCHEMA), "`evenkeel bench flood --save FILE`")
 }
 
 impl FloodArgs {
@@ -229,12 +208,6 @@ fn outcome(run: &FloodRun) -> Outcome {
         Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
         _ => Outcome::No,
     }
-}
-
-/// Prints a run, as JSON if so wanted, and writes the page to a file.
-pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
-    let text = if as_json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
-    long_run::put_out(&text, page, || report::flood_page(run))
 }
 
 #[cfg(test)]

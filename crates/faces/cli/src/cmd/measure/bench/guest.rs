@@ -1,6 +1,6 @@
 //! `bench --dut guest`: a guest that QEMU runs as the box.
 
-use std::{collections::HashSet, path::Path};
+use std::path::Path;
 
 use ::bench::{
     guest::{Asked, Plan, carry_out},
@@ -14,20 +14,17 @@ use model::{
     bench::guest::{GuestRun, SCHEMA, VerbOutcome},
     schema::Document,
 };
-use report::Look;
 use sys::privilege;
 
-use super::{BenchArgs, saved};
+use super::BenchArgs;
 use crate::{
+    cmd::measure::once,
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, interrupted, long_run, put_out},
+    long_run::{Found, LAB_CAPABILITIES, measure},
     results::{OutFile, json_text},
+    unit::program,
 };
 
-/// The name of the schema.
-const NAME: &str = "bench.guest";
-/// The page, for people.
-pub(crate) const PAGE: &str = "page with the charts";
 /// The word for `--dut`.
 pub(super) const KEY: &str = "guest";
 /// The lab's boxes that a guest can be, and that are laid beside it.
@@ -60,15 +57,14 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
         return Err(Failure::usage(anyhow!("{option} is not for `--dut guest`")));
     }
     let kernel = Kernel::open(args.guest_kernel.as_deref())?;
-    let mut nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
-    let mut seen = HashSet::new();
-    nics.retain(|nic| seen.insert(nic.clone()));
+    let nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
+    let nics = once(nics);
     let runs = args.repeats.unwrap_or(RUNS);
     let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
     let Some(first) = plan.asked.nics.first() else {
         return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.skipped.join("; "))));
     };
-    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    let program = program()?;
     let why = match args.emulated {
         true => Some("--emulated was given".to_owned()),
         false => ::bench::guest::emulation_reason(&kernel, first, &program)?,
@@ -145,8 +141,7 @@ fn count(
                 "seconds": seconds,
                 "skipped": plan.skipped,
             });
-            return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
-                .map(|()| Outcome::Fine);
+            return print(&json_text(&Document::new("bench.guest.plan", SCHEMA, &planned))?).map(|()| Outcome::Fine);
         }
         let skipped: String = plan.skipped.iter().map(|left| format!("Left out, {left}.\n")).collect();
         let names = names.join(", ");
@@ -157,35 +152,14 @@ fn count(
         .map(|()| Outcome::Fine);
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
-    let page = OutFile::open(page, PAGE)?;
+    let page = OutFile::open(page, GuestRun::PAGE)?;
     note(format_args!(
         "evenkeel: an emulated guest of Linux {} for each card model ({}), about {about}",
         kernel.release,
         plan.asked.nics.len()
     ));
-    let Some(found) = long_run(|stop, bar| carry_out(plan, (host, kernel, program), why, stop, bar))? else {
-        return interrupted("run");
+    let all_work = |found: &GuestRun| {
+        found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.outcome != VerbOutcome::Fails))
     };
-    show(&found, as_json, page)?;
-    let all = found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.outcome != VerbOutcome::Fails));
-    Ok(if all { Outcome::Fine } else { Outcome::No })
-}
-
-/// Prints a run, and writes its page.
-pub(crate) fn show(run: &GuestRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
-    let text = match as_json {
-        true => json_text(&Document::new(NAME, SCHEMA, run))?,
-        false => report::guest_text(run, Look::of_stdout()),
-    };
-    put_out(&text, page, || report::guest_page(run))
-}
-
-/// True if a file claims to be such a run.
-pub(crate) fn is_saved(path: &Path) -> bool {
-    saved::is_saved(path, NAME)
-}
-
-/// A run out of a file.
-pub(crate) fn load(path: &Path) -> Result<GuestRun, Failure> {
-    saved::load(path, (NAME, SCHEMA), "`evenkeel bench --dut guest --json`")
+    measure("run", (as_json, page), all_work, |control| carry_out(plan, (host, kernel, program), why, control))
 }

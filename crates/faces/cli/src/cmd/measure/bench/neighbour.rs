@@ -1,9 +1,6 @@
 //! `bench --neighbour`: what noisy neighbours cost a box, and what protects it.
 
-use std::{
-    path::{Path, PathBuf},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::bench::{
     BenchError, Cores,
@@ -23,20 +20,17 @@ use model::{
     },
     schema::Document,
 };
-use report::Look;
 use sys::privilege;
 
-use super::{BenchArgs, config, saved};
+use super::{BenchArgs, config};
 use crate::{
+    cmd::measure::once,
     failure::{Failure, Outcome, note, print},
-    long_run::{LAB_CAPABILITIES, end_interrupted, long_run, put_out},
+    long_run::{Found, LAB_CAPABILITIES, end_interrupted, long_run},
     results::{OutFile, json_text},
+    unit::program,
 };
 
-/// The name of its schema.
-const NAME: &str = "bench.neighbour";
-/// What its page is called.
-pub(crate) const PAGE: &str = "page with the charts";
 /// The frames, when none are named: where the cost per frame is most.
 const FRAME_BYTES: u32 = 64;
 /// Rounds and the length of a trial of each preset.
@@ -104,7 +98,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
                 "seconds": seconds,
                 "skipped": plan.skipped,
             });
-            return print(&json_text(&Document::new(&format!("{NAME}.plan"), SCHEMA, &planned))?)
+            return print(&json_text(&Document::new("bench.neighbour.plan", SCHEMA, &planned))?)
                 .map(|()| Outcome::Fine);
         }
         return print(&format!(
@@ -118,8 +112,8 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     neighbour::check(&plan)?;
     let guests = guests(args, &plan)?;
     let guests = guests.as_ref();
-    let page = OutFile::open(page, PAGE)?;
-    let file = args.save.clone().unwrap_or_else(default_file);
+    let page = OutFile::open(page, NeighbourRun::PAGE)?;
+    let file = args.save.clone().unwrap_or_else(|| config::default_file("bench-neighbour"));
     let save = OutFile::open(Some(&file), "run")?;
     let mut run = neighbour::begun(host, &asked, (&plan, guests), trial)?;
     note(format_args!(
@@ -128,15 +122,15 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
         duration_words(seconds),
         run.load_average
     ));
-    let result = long_run(|stop, bar| -> Result<_, Failure> {
+    let result = long_run(|control| -> Result<_, Failure> {
         let mut benches = RealBenches::new(&asked, &settings)?.threaded(plan.threaded());
-        Ok(neighbour::measure((&asked, &settings, &plan, trial), guests, &mut benches, &mut run, stop, bar))
+        Ok(neighbour::measure((&asked, &settings, &plan, trial), guests, &mut benches, &mut run, control))
     })?;
     let nothing = run.boxes.is_empty();
     if !nothing {
-        let printed = show(&run, as_json, page);
+        let printed = run.show(as_json, page);
         if let Some(save) = save {
-            save.write(json_text(&Document::new(NAME, SCHEMA, &run))?)?;
+            save.write(run.document()?)?;
         }
         printed?;
     }
@@ -150,28 +144,6 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     }
 }
 
-/// Prints a run, and writes its page.
-pub(crate) fn show(run: &NeighbourRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
-    let text = match as_json {
-        true => json_text(&Document::new(NAME, SCHEMA, run))?,
-        false => report::neighbour_text(run, Look::of_stdout()),
-    };
-    put_out(&text, page, || report::neighbour_page(run))
-}
-
-/// True if a file claims to be a saved run with neighbours.
-pub(crate) fn is_saved(path: &Path) -> bool {
-    saved::is_saved(path, NAME)
-}
-
-pub(crate) fn load(path: &Path) -> Result<NeighbourRun, Failure> {
-    saved::load(path, (NAME, SCHEMA), "`evenkeel bench --neighbour KIND --save FILE`")
-}
-
-fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-neighbour-{}.json", host::machine::now().replace([':', '-'], "")))
-}
-
 fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<Plan, Failure> {
     let cores = Cores::split(&asked.cpus)?;
     let of_box = |cpu: &&host::picture::Cpu| cores.of_box.contains(&cpu.id);
@@ -179,8 +151,8 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
     let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && asked.cpus.contains(*cpu)).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let wanted = Asked {
-        neighbours: unique(&args.neighbour),
-        forms: if args.neighbour_as.is_empty() { vec![Form::Process] } else { unique(&args.neighbour_as) },
+        neighbours: once(args.neighbour.iter().copied()),
+        forms: if args.neighbour_as.is_empty() { vec![Form::Process] } else { once(args.neighbour_as.iter().copied()) },
         spots: if args.neighbour_on.is_empty() { vec![Spot::Box] } else { args.neighbour_on.clone() },
         remedies: args.remedy.clone(),
         rounds,
@@ -195,18 +167,8 @@ fn guests(args: &BenchArgs, plan: &Plan) -> Result<Option<Guests>, Failure> {
         return Ok(None);
     }
     let kernel = Kernel::open(args.guest_kernel.as_deref())?;
-    let program = std::env::current_exe().map_err(|e| Failure::lacking(anyhow!("cannot find this program: {e}")))?;
+    let program = program()?;
     Ok(Some(Guests::prepare(kernel, &program)?))
-}
-
-/// Each once, in their order.
-fn unique<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
-    all.iter().fold(Vec::new(), |mut once, one| {
-        if !once.contains(one) {
-            once.push(*one);
-        }
-        once
-    })
 }
 
 fn seconds(asked: &Request, plan: &Plan, trial: Duration) -> f64 {
