@@ -19,7 +19,7 @@ use nix::{
     errno::Errno,
     fcntl::{FallocateFlags, OFlag, fallocate},
     poll::{PollFd, PollFlags, PollTimeout, poll},
-    sys::stat::{SFlag, fstat},
+    sys::stat::fstat,
 };
 
 pub use self::folder::Folder;
@@ -233,7 +233,7 @@ impl Beside {
         let mut kept = None;
         if spot.kind == Kind::File {
             // What may not be written is not to be replaced either.
-            let there = spot.folder.open(&spot.name, OFlag::O_WRONLY | OFlag::O_APPEND, 0).map_err(failed)?;
+            let there = spot.open(OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK).map_err(failed)?;
             let there = fstat(&there).map_err(|e| failed(e.into()))?;
             kept = (there.st_uid == nix::unistd::geteuid().as_raw()).then_some(there.st_mode & mode);
         }
@@ -305,11 +305,6 @@ pub fn append(path: &Path, mode: u32) -> Result<File, FileError> {
 /// As there, or that it is not text.
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(input::read(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
-}
-
-fn type_of(file: &impl AsFd) -> io::Result<SFlag> {
-    let mode = fstat(file).map_err(io::Error::from)?.st_mode;
-    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))
 }
 
 #[cfg(test)]

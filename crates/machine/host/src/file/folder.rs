@@ -24,7 +24,7 @@ use nix::{
 
 use sys::owner;
 
-use super::{FileError, type_of};
+use super::FileError;
 
 /// As many links as the kernel follows.
 const LINKS_MAX: u32 = 40;
@@ -154,12 +154,27 @@ impl Spot {
             .flags(flags)
             .resolve(fcntl::ResolveFlag::RESOLVE_BENEATH | fcntl::ResolveFlag::RESOLVE_NO_SYMLINKS);
         let fd = fcntl::openat2(&top, parent, how).map_err(failed)?;
-        let (kind, owner) = match fstatat(&fd, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Self::at(Folder { fd, shown: folder.join(parent) }, name).map_err(failed)
+    }
+
+    /// Looks at what goes by `name` in `folder`; a link is refused (`ELOOP`).
+    fn at(folder: Folder, name: OsString) -> nix::Result<Self> {
+        let (kind, owner) = match fstatat(&folder.fd, name.as_os_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Err(Errno::ENOENT) => (Kind::Missing, geteuid().as_raw()),
-            Err(error) => return Err(failed(error)),
-            Ok(there) => (Kind::of(there.st_mode).ok_or_else(|| failed(Errno::ELOOP))?, there.st_uid),
+            Err(error) => return Err(error),
+            Ok(there) => (Kind::of(there.st_mode).ok_or(Errno::ELOOP)?, there.st_uid),
         };
-        Ok(Self { folder: Folder { fd, shown: folder.join(parent) }, name, kind, owner })
+        Ok(Self { folder, name, kind, owner })
+    }
+
+    /// Opens what is there, and refuses what is of another kind or owner than what was looked at: a renaming came between.
+    pub(super) fn open(&self, flags: OFlag) -> io::Result<File> {
+        let file = self.folder.open(&self.name, flags, 0)?;
+        let found = fstat(&file)?;
+        match (Kind::of(found.st_mode), found.st_uid) == (Some(self.kind), self.owner) {
+            true => Ok(file),
+            false => Err(io::Error::other("another file took its name while it was opened")),
+        }
     }
 
     /// Opens a pipe or device without waiting.
@@ -176,7 +191,7 @@ impl Spot {
                 let what = self.kind.special().unwrap_or_default();
                 return Err(FileError::NotPlain { path: path.to_owned(), what });
             }
-            _ => self.folder.open(&self.name, flags, 0),
+            _ => self.open(flags),
         };
         open.map_err(|error| match error.raw_os_error() {
             Some(code) if self.kind == Kind::Pipe && code == Errno::ENXIO as i32 => {
@@ -193,15 +208,12 @@ impl Spot {
         match self.kind {
             Kind::Missing => self.folder.open(&self.name, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, mode),
             Kind::File => {
-                // Emptied only once it is known to be a plain file.
-                let file = self.folder.open(&self.name, OFlag::O_WRONLY | OFlag::O_NONBLOCK, 0).map_err(failed)?;
-                if type_of(&file).map_err(failed)? != SFlag::S_IFREG {
-                    return Err(failed(io::ErrorKind::InvalidInput.into()));
-                }
+                // Emptied only once it is known to be the one that was looked at.
+                let file = self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK).map_err(failed)?;
                 file.set_len(0).map(|()| file)
             }
             // The user's own: a reader is waited for, as every program does.
-            Kind::Pipe => self.folder.open(&self.name, OFlag::O_WRONLY, 0),
+            Kind::Pipe => self.open(OFlag::O_WRONLY),
             Kind::OpenFile => match self.standard_output() {
                 Some(same) => same,
                 None => {
@@ -209,7 +221,7 @@ impl Spot {
                     self.folder.open_followed(&self.name, flags)
                 }
             },
-            Kind::Device => self.folder.open(&self.name, OFlag::O_WRONLY | OFlag::O_NOCTTY, 0),
+            Kind::Device => self.open(OFlag::O_WRONLY | OFlag::O_NOCTTY),
             Kind::BlockDevice | Kind::Socket => {
                 let what = self.kind.special().unwrap_or_default();
                 return Err(FileError::NotPlain { path: path.to_owned(), what });
@@ -234,7 +246,7 @@ impl Spot {
             Kind::Missing => self.folder.open(&self.name, flags | OFlag::O_CREAT | OFlag::O_EXCL, mode).map_err(failed),
             Kind::File => {
                 self.not_foreign(path)?;
-                self.folder.open(&self.name, flags, 0).map_err(failed)
+                self.open(flags).map_err(failed)
             }
             _ => self.open_as_it_is(path),
         }
@@ -265,14 +277,9 @@ impl Folder {
     pub fn create(&self, name: &OsStr, mode: u32) -> Result<File, FileError> {
         let path = self.shown.join(name);
         let failed = |source: io::Error| FileError::io(&path, source);
-        let (kind, owner) = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Err(Errno::ENOENT) => (Kind::Missing, geteuid().as_raw()),
-            Err(error) => return Err(failed(error.into())),
-            Ok(there) => (Kind::of(there.st_mode).ok_or_else(|| failed(Errno::ELOOP.into()))?, there.st_uid),
-        };
         let fd = self.fd.try_clone().map_err(failed)?;
         let folder = Self { fd, shown: self.shown.clone() };
-        Spot { folder, name: name.to_owned(), kind, owner }.create(&path, mode)
+        Spot::at(folder, name.to_owned()).map_err(|error| failed(error.into()))?.create(&path, mode)
     }
 
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {

@@ -1,6 +1,6 @@
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt, chown, symlink},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink},
     process::Command,
 };
 
@@ -255,5 +255,51 @@ fn a_file_below_a_folder_is_written_through_no_link() {
     for path in ["in/x", "y"] {
         AtomicFile::below(folder.path(), Path::new(path), 0o600).unwrap().write(b"text").unwrap();
         assert_eq!(std::fs::read(folder.path().join(path)).unwrap(), b"text");
+    }
+}
+
+/// Replaces the file at `path`, as another user can who owns its folder.
+fn put_in_its_place(what: &str, path: &Path) {
+    let other = path.with_extension("other");
+    match what {
+        "file" => {
+            fs::write(&other, "theirs").unwrap();
+            chown(&other, Some(65534), None).unwrap();
+        }
+        _ => pipe(&other),
+    }
+    fs::rename(other, path).unwrap();
+}
+
+#[test]
+fn what_takes_the_name_of_a_file_before_it_is_opened_is_not_used() {
+    type Use = fn(Spot, &Path) -> Result<(), FileError>;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    let uses: [Use; 3] = [
+        |spot, path| Beside::make(spot, path, PRIVATE).map(drop),
+        |spot, path| spot.create(path, PRIVATE).map(drop),
+        |spot, path| spot.append(path, PRIVATE).map(drop),
+    ];
+    let theirs = ["pipe without a reader", "pipe", "file"];
+    // Root alone can give a file to somebody else.
+    let theirs = &theirs[..if nix::unistd::geteuid().is_root() { 3 } else { 2 }];
+    for (what, used) in theirs.iter().flat_map(|what| uses.map(|used| (*what, used))) {
+        fs::write(&path, "seen").unwrap();
+        let spot = Spot::of(&path).unwrap();
+        put_in_its_place(what, &path);
+        let nonblocking = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let reader = File::options().read(true).custom_flags(nonblocking).open(&path).unwrap();
+        let reader = (what == "pipe").then_some(reader);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let of = path.clone();
+        std::thread::spawn(move || done.send(used(spot, &of)).unwrap());
+        let used = is_done.recv_timeout(Duration::from_secs(10)).expect("it waits for a reader");
+        assert!(used.is_err(), "{what} {used:?}");
+        drop(reader);
+        if what == "file" {
+            assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+        }
+        fs::remove_file(&path).unwrap();
     }
 }
