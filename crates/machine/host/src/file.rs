@@ -78,6 +78,7 @@ fn hint(source: &io::Error) -> &'static str {
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
         io::ErrorKind::NotFound => "; the folder does not exist",
+        io::ErrorKind::CrossesDevices => "; another file system is mounted on the way",
         _ => "; name another file",
     }
 }
@@ -152,7 +153,7 @@ impl AtomicFile {
         }
     }
 
-    /// As [`Self::plain`], of a path below `folder`: no link below it is followed, whatever others do there meanwhile.
+    /// As [`Self::plain`], of a path below `folder`: no link below it is followed and no mount entered, whatever others do there meanwhile.
     pub fn below(folder: &Path, path: &Path, mode: u32) -> Result<Self, FileError> {
         let whole = folder.join(path);
         let spot = Spot::below(folder, path)?;

@@ -14,7 +14,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    fcntl::{self, AtFlags, OFlag},
+    fcntl::{self, AtFlags, OFlag, ResolveFlag},
     sys::{
         stat::{Mode, SFlag, fstat, fstatat},
         statfs::{PROC_SUPER_MAGIC, fstatfs},
@@ -139,7 +139,7 @@ impl Spot {
         Err(failed(kind.into()))
     }
 
-    /// Opens `path` below `folder`; the kernel neither leaves the folder nor follows a link in it (openat2(2)).
+    /// Opens `path` below `folder`; the kernel neither leaves the folder and its mount nor follows a link in it (openat2(2)).
     pub(super) fn below(folder: &Path, path: &Path) -> Result<Self, FileError> {
         let shown = folder.join(path);
         let failed = |error: Errno| FileError::io(&shown, io::Error::from(error));
@@ -152,7 +152,7 @@ impl Spot {
         let top = fcntl::open(folder, flags, Mode::empty()).map_err(failed)?;
         let how = fcntl::OpenHow::new()
             .flags(flags)
-            .resolve(fcntl::ResolveFlag::RESOLVE_BENEATH | fcntl::ResolveFlag::RESOLVE_NO_SYMLINKS);
+            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV);
         let fd = fcntl::openat2(&top, parent, how).map_err(failed)?;
         Self::at(Folder { fd, shown: folder.join(parent) }, name).map_err(failed)
     }

@@ -303,3 +303,10 @@ fn what_takes_the_name_of_a_file_before_it_is_opened_is_not_used() {
         fs::remove_file(&path).unwrap();
     }
 }
+
+#[test]
+fn a_file_below_a_folder_is_on_its_file_system() {
+    let error = AtomicFile::below(Path::new("/"), Path::new("proc/version"), 0o600).unwrap_err();
+    assert!(error.to_string().contains("another file system is mounted on the way"), "{error}");
+    assert_eq!(io::Error::from(error).kind(), io::ErrorKind::CrossesDevices);
+}
