@@ -26,7 +26,7 @@ const BUSY_POLL_TIME: Duration = Duration::from_micros(50);
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 /// Connections that wait to be accepted.
 const ACCEPT_BACKLOG: usize = 16;
-/// Bytes of the line that names a file.
+/// Bytes of the line that names a file, and of the reply.
 const LINE_MAX: usize = 8192;
 /// Bytes read of a file at once.
 const READ_BYTES_MAX: usize = 1 << 18;
@@ -58,6 +58,26 @@ struct Head {
 enum Reply {
     Written { sha256: String },
     Failed { why: String },
+}
+
+impl Reply {
+    /// Reads the line of the receiver; none: more of it is to come.
+    ///
+    /// # Errors
+    /// It is too long or no reply, or the receiver has ended before its end.
+    fn parse(bytes: &[u8], is_at_end: bool) -> Result<Option<Self>, LinkError> {
+        let not_taken = |why: &str| Err(LinkError::NotTaken { why: why.to_owned() });
+        let end = bytes.iter().take(LINE_MAX).position(|&b| b == b'\n');
+        let is_hash = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        match end.map(|end| serde_json::from_slice(&bytes[..end])) {
+            Some(Ok(Self::Written { sha256 })) if !is_hash(&sha256) => not_taken("the node's reply is damaged"),
+            Some(Ok(reply)) => Ok(Some(reply)),
+            Some(Err(_)) => not_taken("the node's reply is damaged"),
+            None if bytes.len() >= LINE_MAX => not_taken("the node's reply is too long"),
+            None if is_at_end => not_taken("the node ended the connection without a reply"),
+            None => Ok(None),
+        }
+    }
 }
 
 /// A file that arrived.
@@ -114,10 +134,10 @@ pub fn send(
         return Err(LinkError::Unsized);
     }
     let reply = loop {
-        if let Some(end) = reply.iter().position(|&b| b == b'\n') {
-            break serde_json::from_slice::<Reply>(&reply[..end]).map_err(|e| failed(e.into()))?;
-        }
         engine.read(stream, |bytes| reply.extend_from_slice(bytes))?;
+        if let Some(reply) = Reply::parse(&reply, engine.is_at_end(stream))? {
+            break reply;
+        }
         engine.wait(BUSY_POLL_TIME, SLEEP_MAX)?;
     };
     let ns = began.elapsed().as_nanos() as u64;
@@ -138,7 +158,7 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Sends all bytes; false: the receiver has replied early, with its error.
+    /// Sends all bytes; false: the receiver has replied early, with its error, or has ended.
     fn send(&mut self, mut bytes: &[u8]) -> Result<bool, LinkError> {
         while !bytes.is_empty() {
             let written = self.engine.write(self.stream, bytes)?;
@@ -149,7 +169,7 @@ impl Upload<'_> {
             };
             let reply = &mut *self.reply;
             self.engine.read(self.stream, |bytes| reply.extend_from_slice(bytes))?;
-            if !self.reply.is_empty() {
+            if !self.reply.is_empty() || self.engine.is_at_end(self.stream) {
                 return Ok(false);
             }
         }
@@ -475,6 +495,26 @@ fn is_unseen(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reply_is_one_line_of_a_bounded_length() {
+        let parse = |text: &str, is_at_end| Reply::parse(text.as_bytes(), is_at_end);
+        let hash = hex(&Sha256::digest(b"text"));
+        let written = format!("{{\"Written\":{{\"sha256\":\"{hash}\"}}}}\n");
+        assert_eq!(parse(&written, true).unwrap(), Some(Reply::Written { sha256: hash }));
+        assert_eq!(parse(&written[..20], false).unwrap(), None);
+        for (text, is_at_end, why) in [
+            ("", true, "without a reply"),
+            (&written[..20], true, "without a reply"),
+            (&"x".repeat(LINE_MAX), false, "too long"),
+            (&format!("{}\n", "x".repeat(LINE_MAX)), false, "too long"),
+            ("{}\n", false, "damaged"),
+            ("{\"Written\":{\"sha256\":\"RED\\nevenkeel: all fine\"}}\n", false, "damaged"),
+        ] {
+            let error = parse(text, is_at_end).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{text}: {error}");
+        }
+    }
 
     #[test]
     fn a_refused_path_is_one_short_line_and_many_are_a_few() {
