@@ -188,7 +188,7 @@ fn a_missing_bpf_file_system_is_mounted_where_it_lasts_and_nowhere_else() {
     let output = without_bpf_file_system(&bed, false, r#""$0" shield run "$1" --quiet --rules "$2""#);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
     // Where process 1 may not be looked at, it cannot be told whether it would last.
-    assert!(said(&output).contains("mount -t bpf bpf /sys/fs/bpf"), "{}", said(&output));
+    assert!(said(&output).contains("mount -t bpf -o mode=700 bpf /sys/fs/bpf"), "{}", said(&output));
     nothing_is_left(&bed, &bed.interface);
 }
 

@@ -2,18 +2,22 @@
 
 use std::{
     ffi::{CStr, CString},
-    fs::{self, Metadata},
+    fs::{self, File, Metadata, OpenOptions},
     io,
     os::{
         fd::{AsFd, AsRawFd},
-        unix::{ffi::OsStrExt, fs::MetadataExt},
+        unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, OpenOptionsExt},
+        },
     },
     path::{Path, PathBuf},
 };
 
 use nix::{
     errno::Errno,
-    unistd::{getegid, geteuid},
+    libc::{O_DIRECTORY, O_NOFOLLOW},
+    unistd::{UnlinkatFlags, getegid, geteuid, unlinkat},
 };
 
 /// As many links as the kernel follows.
@@ -92,6 +96,38 @@ pub fn trusted_folder(path: &Path) -> io::Result<()> {
     trusted(path, &meta).map_err(io::Error::other)
 }
 
+/// A folder that was looked at as by [`trusted_folder`], and stays the same one whatever becomes of its path.
+#[derive(Debug)]
+pub struct TrustedFolder {
+    path: PathBuf,
+    folder: File,
+}
+
+impl TrustedFolder {
+    /// # Errors
+    /// As [`trusted_folder`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let folder = OpenOptions::new().read(true).custom_flags(O_DIRECTORY | O_NOFOLLOW).open(path)?;
+        trusted(path, &folder.metadata()?).map_err(io::Error::other)?;
+        Ok(Self { path: path.to_owned(), folder })
+    }
+
+    /// Removes its files, and the folder.
+    ///
+    /// # Errors
+    /// One of them cannot be removed; the folder has another path now.
+    pub fn remove(self) -> io::Result<()> {
+        // The path gives no more than names.
+        for entry in fs::read_dir(&self.path)? {
+            match unlinkat(&self.folder, entry?.file_name().as_os_str(), UnlinkatFlags::NoRemoveDir) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        fs::remove_dir(&self.path)
+    }
+}
+
 /// As [`trusted`], for the file that `path` leads to and every folder on the way to it, those of links among them: a program that is to be run. Its path
 /// without links, which nobody else can make lead elsewhere. A sticky folder such as /tmp is fine for what is root's or this user's and no link, as
 /// others cannot replace that.
@@ -142,6 +178,29 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_folder_is_removed_and_nothing_that_takes_its_path() {
+        let top = std::env::temp_dir().join(format!("ek-removed-{}", std::process::id()));
+        let [folder, moved, elsewhere] = ["folder", "moved", "elsewhere"].map(|name| top.join(name));
+        for made in [&top, &folder, &elsewhere] {
+            fs::create_dir(made).unwrap();
+        }
+        for file in [folder.join("link"), elsewhere.join("link"), elsewhere.join("passwd")] {
+            fs::write(file, "").unwrap();
+        }
+        let opened = TrustedFolder::open(&folder).unwrap();
+        fs::rename(&folder, &moved).unwrap();
+        symlink(&elsewhere, &folder).unwrap();
+        assert!(opened.remove().is_err());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 2);
+        assert!(TrustedFolder::open(&folder).is_err(), "a link");
+        TrustedFolder::open(&elsewhere).unwrap().remove().unwrap();
+        assert!(!elsewhere.exists());
+        fs::set_permissions(&moved, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(TrustedFolder::open(&moved).is_err(), "a folder of others");
+        fs::remove_dir_all(&top).unwrap();
+    }
 
     #[test]
     fn what_others_can_change_is_told_by_its_reason() {

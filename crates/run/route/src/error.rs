@@ -46,7 +46,7 @@ pub enum RouteError {
     NotReloadable { path: PathBuf },
     #[error("cannot {operation} {}, where rules are kept: {source}", path.display())]
     Pin { operation: &'static str, path: PathBuf, source: io::Error },
-    #[error("no BPF file system at {path}, where rules are kept: mount -t bpf bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
+    #[error("no BPF file system at {path}, where rules are kept: mount -t bpf -o mode=700 bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
     NoBpfFileSystem { path: PathBuf },
     #[error(
         "rules of an earlier router are still active on {}: start this one with --rules, or remove them with `evenkeel route stop`",

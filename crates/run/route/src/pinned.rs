@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{RoutePort, chain::Slot, link::attached};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use sys::owner::trusted_folder;
+use sys::owner::{TrustedFolder, trusted_folder};
 
 use crate::RouteError;
 
@@ -49,11 +49,12 @@ impl PinnedRules {
         self.folder(interface).join("link")
     }
 
-    /// Interfaces with pinned rules.
+    /// Interfaces with pinned rules; folders of other users are skipped.
     pub(crate) fn interfaces(&self) -> Vec<String> {
         let end = format!("@{}", self.namespace);
-        let names = fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let entries = entries.filter(|entry| trusted_folder(&entry.path()).is_ok());
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let of = |name: String| Some(name.strip_prefix(FOLDER_PREFIX)?.strip_suffix(&end)?.replace('%', "."));
         let mut interfaces: Vec<String> = names.filter_map(of).collect();
         interfaces.sort_unstable();
@@ -126,17 +127,10 @@ impl PinnedRules {
         Self::remove_folder(&self.folder(interface))
     }
 
-    /// Removes a folder of pins.
+    /// Removes a folder of pins, also what a killed process has not finished.
     pub(crate) fn remove_folder(folder: &Path) -> Result<(), RouteError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| RouteError::Pin { operation: "remove", path, source }
-        };
-        // Also what a killed process has not finished.
-        for entry in fs::read_dir(folder).map_err(failed(folder))?.flatten() {
-            fs::remove_file(entry.path()).map_err(failed(&entry.path()))?;
-        }
-        fs::remove_dir(folder).map_err(failed(folder))
+        let failed = |source| RouteError::Pin { operation: "remove", path: folder.to_owned(), source };
+        TrustedFolder::open(folder).and_then(TrustedFolder::remove).map_err(failed)
     }
 }
 
@@ -155,4 +149,29 @@ pub fn unpin() -> Result<Vec<String>, RouteError> {
     let interfaces = rules.interfaces();
     interfaces.iter().try_for_each(|interface| rules.unpin(interface))?;
     Ok(interfaces)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn folders_that_others_have_put_beside_the_pins_are_no_pins() {
+        let (root, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(elsewhere.path().join("of-root"), "kept").unwrap();
+        let rules = PinnedRules { root: root.path().to_owned(), namespace: 1 };
+        symlink(elsewhere.path(), rules.folder("link")).unwrap();
+        for interface in ["eth0.5", "theirs"] {
+            fs::create_dir(rules.folder(interface)).unwrap();
+        }
+        fs::set_permissions(rules.folder("theirs"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(rules.interfaces(), ["eth0.5"]);
+        for interface in ["link", "theirs"] {
+            assert!(matches!(rules.unpin(interface), Err(RouteError::Pin { .. })), "{interface}");
+        }
+        rules.unpin("eth0.5").unwrap();
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+    }
 }

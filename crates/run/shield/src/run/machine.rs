@@ -38,13 +38,15 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
         // Of another mount namespace, or nobody can tell whose: a mount may be gone with it, and the shield's maps.
         _ => {
             return lacking(format!(
-                ". Inside `ip netns exec`, use `nsenter --net=/run/netns/NAME evenkeel shield run …` instead; otherwise: mount -t bpf bpf {at}"
+                ". Inside `ip netns exec`, use `nsenter --net=/run/netns/NAME evenkeel shield run …` instead; otherwise: mount -t bpf -o mode=700 bpf {at}"
             ));
         }
     }
     // Two that mount at once would hide the one's pins behind the other's mount.
     if !root.is_dir() {
-        return lacking(format!(", and no folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"));
+        return lacking(format!(
+            ", and no folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf -o mode=700 bpf {at}"
+        ));
     }
     let _lock = match LockFile::take("bpffs", Until::Stopped) {
         Ok(lock_file) => lock_file,
@@ -55,12 +57,15 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
     }
     if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some()) {
         return lacking(format!(
-            ", and a mount would hide other files there: move them away, then mount -t bpf bpf {at}"
+            ", and a mount would hide other files there: move them away, then mount -t bpf -o mode=700 bpf {at}"
         ));
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
     if let Err(error) = mount(Some("bpf"), root, Some("bpf"), flags, Some("mode=700")) {
-        return lacking(format!(", and mounting one was refused ({}): mount -t bpf bpf {at}", error.desc()));
+        return lacking(format!(
+            ", and mounting one was refused ({}): mount -t bpf -o mode=700 bpf {at}",
+            error.desc()
+        ));
     }
     Ok(Some(format!(
         "mounted a BPF file system at {at}, where the shield is kept; undo it with `umount {at}` when no shield is left"
@@ -155,7 +160,7 @@ mod tests {
             let refused = |root: &Path, namespaces: [&str; 2]| {
                 let error = mounted(root, namespaces.map(Path::new)).unwrap_err();
                 assert!(matches!(&error, ShieldError::NoBpfFileSystem { path, .. } if path == root), "{error}");
-                assert!(error.to_string().contains("mount -t bpf bpf"), "the way out: {error}");
+                assert!(error.to_string().contains("mount -t bpf -o mode=700 bpf"), "the way out: {error}");
             };
             refused(root, ["/proc/thread-self/ns/mnt", "/proc/self/ns/mnt"]);
             refused(root, ["/proc/thread-self/ns/mnt", "/proc/1/ns/none"]);

@@ -8,7 +8,10 @@ use std::{
 };
 
 use serve::{Home, HomeError, HomeKind, Lock};
-use sys::{RUN_FOLDER, owner::trusted_folder};
+use sys::{
+    RUN_FOLDER,
+    owner::{TrustedFolder, trusted_folder},
+};
 
 use crate::{between, error::ShieldError};
 
@@ -45,7 +48,8 @@ impl Paths {
         }
     }
 
-    /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name.
+    /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name. Folders of other users
+    /// are skipped.
     pub fn interfaces() -> Result<Vec<String>, ShieldError> {
         Self::interfaces_under(Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
@@ -64,7 +68,8 @@ impl Paths {
                     });
                 }
             };
-            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            let entries = entries.flatten().filter(|entry| trusted_folder(&entry.path()).is_ok());
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
             let of = |name: &str| Some(name.strip_prefix(head)?.rsplit_once('@')?.0.replace('%', "."));
             // Of other namespaces there may be as many.
             found.extend(names.filter_map(|name| {
@@ -169,13 +174,13 @@ impl Paths {
     pub fn remove(&self) -> Result<(), ShieldError> {
         self.check()?;
         between::put_back(&self.state);
+        self.remove_files()
+    }
+
+    fn remove_files(&self) -> Result<(), ShieldError> {
         for folder in [&self.pins, &self.state] {
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                let path = entry.path();
-                fs::remove_file(&path).map_err(|source| ShieldError::File { operation: "remove", path, source })?;
-            }
-            match fs::remove_dir(folder) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            match TrustedFolder::open(folder).and_then(TrustedFolder::remove) {
+                Err(source) if source.kind() != ErrorKind::NotFound => {
                     return Err(ShieldError::File { operation: "remove", path: folder.clone(), source });
                 }
                 _ => {}
@@ -205,6 +210,7 @@ mod tests {
         fs::create_dir_all(Paths::under("left", &bpffs, &run).pins).unwrap();
         fs::create_dir_all(run.join("shield-other@1")).unwrap();
         fs::create_dir_all(run.join("something")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), Paths::under("theirs", &bpffs, &run).pins).unwrap();
         assert_eq!(list(), ["eth0", "eth1.5", "left"]);
     }
 
@@ -225,6 +231,10 @@ mod tests {
             }
             fs::remove_dir(path).unwrap();
         }
+        // One that appears behind the check.
+        std::os::unix::fs::symlink(elsewhere.path(), &paths.pins).unwrap();
+        assert!(paths.remove_files().is_err());
+        fs::remove_file(&paths.pins).unwrap();
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
         let lock = paths.take("ek0").unwrap();
         assert!(matches!(paths.take("ek0"), Err(ShieldError::AlreadyRunning { .. })));
