@@ -1,6 +1,6 @@
 //! Programs that know nothing of link, under `evenkeel link run`: their TCP connections between two nodes, and what goes wrong.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use nix::sys::signal::Signal;
 use testbed::{Bed, ended, json, refused, said, wait};
@@ -134,6 +134,33 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
             said(&asked(&cluster)).contains(PEER) && cluster.status(0)["tcp_fallbacks"] == before
         });
     }
+}
+
+/// Waits for a pipe that has a byte, for as long as a number can say, in each way.
+const FOR_EVER: &str = "
+import ctypes, os, select, struct
+reads, writes = os.pipe()
+os.write(writes, b'x')
+epoll = select.epoll()
+epoll.register(reads, select.EPOLLIN)
+c = ctypes.CDLL(None)
+time, bits, polls, events = [ctypes.create_string_buffer(bytes, 128) for bytes in (
+    struct.pack('ll', 2**63 - 1, 999_999), (1 << reads).to_bytes(16, 'little'), struct.pack('ihh', reads, 1, 0), b'')]
+print(
+    c.select(reads + 1, bits, None, None, time),
+    c.pselect(reads + 1, bits, None, None, time, None),
+    c.ppoll(polls, 1, time, None),
+    c.epoll_pwait2(epoll.fileno(), events, 1, time, None),
+)
+";
+
+#[test]
+fn a_time_beyond_the_clock_is_for_ever() {
+    let library = Path::new(EVENKEEL).with_file_name("libevenkeel_sockets.so");
+    assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
+    let waited = Command::new("python3").args(["-c", FOR_EVER]).env("LD_PRELOAD", library).output().unwrap();
+    ended(&waited, 0);
+    assert_eq!(said(&waited), "1 1 1 1\n");
 }
 
 #[test]

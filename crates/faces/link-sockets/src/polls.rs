@@ -12,7 +12,7 @@ use std::{
 
 use libc::{
     EINTR, EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLRDNORM, POLLHUP, POLLIN, POLLOUT, POLLPRI, POLLRDNORM, epoll_event,
-    fd_set, nfds_t, pollfd, sigset_t, timespec, timeval,
+    fd_set, nfds_t, pollfd, sigset_t, time_t, timespec, timeval,
 };
 
 use crate::{
@@ -166,10 +166,8 @@ pub unsafe extern "C" fn select(
     time: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller's time, which select(2) reads and writes too.
-    let until = unsafe { time.as_ref() }.map(|time| {
-        let micros = Duration::from_micros(time.tv_usec.try_into().unwrap_or(0));
-        Instant::now() + Duration::from_secs(time.tv_sec.try_into().unwrap_or(0)) + micros
-    });
+    let until = unsafe { time.as_ref() }
+        .and_then(|time| deadline_of(time.tv_sec, Duration::from_micros(time.tv_usec.try_into().unwrap_or(0))));
     // SAFETY: the caller's sets, which select(2) reads and writes too.
     let Some(ready) = (unsafe { watch_sets(most, [reads, writes, others], until, ptr::null()) }) else {
         // SAFETY: the caller's arguments, unchanged.
@@ -397,6 +395,10 @@ fn deadline_of_milliseconds(time: c_int) -> Option<Instant> {
 unsafe fn deadline(time: *const timespec) -> Option<Instant> {
     // SAFETY: by the caller.
     let time = unsafe { time.as_ref()? };
-    let nanos = Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0));
-    Some(Instant::now() + Duration::from_secs(time.tv_sec.try_into().unwrap_or(0)) + nanos)
+    deadline_of(time.tv_sec, Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0)))
+}
+
+/// The deadline of a timeout; none: never (beyond the range of the clock: the kernel takes any number of seconds).
+fn deadline_of(seconds: time_t, rest: Duration) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(seconds.try_into().unwrap_or(0)))?.checked_add(rest)
 }

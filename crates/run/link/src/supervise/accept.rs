@@ -17,7 +17,7 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         socket::{getsockopt, sockopt},
-        time::{TimeVal, TimeValLike},
+        time::TimeVal,
     },
 };
 use sys::{fds, pidfd, socket_kind::SocketKind};
@@ -128,8 +128,11 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(caller: &'a Caller<'a>, listener: &'a OwnedFd) -> Result<Self, Errno> {
         let timeout = getsockopt(listener, sockopt::ReceiveTimeout)?;
-        let limited = timeout != TimeVal::zero();
-        let until = limited.then(|| Instant::now() + Duration::from_micros(timeout.num_microseconds().unsigned_abs()));
+        let limited = timeout != TimeVal::new(0, 0);
+        // The kernel takes seconds whose microseconds are no i64.
+        let time = Duration::from_secs(timeout.tv_sec().unsigned_abs())
+            + Duration::from_micros(timeout.tv_usec().unsigned_abs());
+        let until = limited.then(|| Instant::now() + time);
         Ok(Self { caller, listener, until, seen: std::cell::Cell::new(false) })
     }
 
