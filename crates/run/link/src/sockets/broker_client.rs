@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     names::names,
-    socket_address::{local, peer},
+    socket_address::{local, peer, read_canonical},
 };
 use crate::{Paths, claim::MessageSocket, supervise};
 
@@ -27,7 +27,11 @@ const REPORT_TIMEOUT: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Request {
     /// A TCP socket: connect it.
-    Connect { to: SocketAddr, is_patient: bool },
+    Connect {
+        #[serde(deserialize_with = "read_canonical")]
+        to: SocketAddr,
+        is_patient: bool,
+    },
     /// A TCP socket that listens: connections that it accepts can be replaced.
     Listens,
     /// A TCP socket that accept(2) returned.
@@ -234,4 +238,24 @@ fn silent_or_gone(error: io::Error) -> io::Error {
 /// The error for a broker that is not there.
 fn gone() -> io::Error {
     io::Error::from_raw_os_error(nix::libc::ENETDOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_is_one_however_a_program_writes_it() {
+        let read = |to: &str| {
+            let text = format!(r#"{{"Connect":{{"to":"{to}","is_patient":true}}}}"#);
+            serde_json::from_str(&text).map(|request| match request {
+                Request::Connect { to, .. } => to,
+                other => panic!("{other:?}"),
+            })
+        };
+        let at = |text: &str| text.parse().unwrap();
+        assert_eq!(read("[fd00::2%7]:7000").unwrap(), at("[fd00::2]:7000"));
+        assert_eq!(read("[::ffff:10.0.0.2]:7000").unwrap(), at("10.0.0.2:7000"));
+        assert!(read("10.0.0.2").is_err());
+    }
 }

@@ -16,7 +16,7 @@ use nix::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::broker_client::Offer;
+use super::{broker_client::Offer, socket_address::read_canonical};
 
 pub(super) const LINE_MAX: usize = 512;
 const REQUEST_BACKLOG: i32 = 1024;
@@ -25,8 +25,10 @@ const REQUEST_BACKLOG: i32 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Head {
     /// Address of the program that connects.
+    #[serde(deserialize_with = "read_canonical")]
     pub(super) from: SocketAddr,
     /// Address that it connects to.
+    #[serde(deserialize_with = "read_canonical")]
     pub(super) to: SocketAddr,
     /// A notice about an existing connection, and no new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,6 +88,15 @@ pub(super) fn no_wait(fd: &impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_address_is_one_however_a_broker_writes_it() {
+        let head = |from: &str, to: &str| {
+            serde_json::from_str::<Head>(&format!(r#"{{"from":"{from}","to":"{to}"}}"#)).unwrap()
+        };
+        assert_eq!(head("[fd00::1%3]:40000", "[fd00::2%7]:7000"), head("[fd00::1]:40000", "[fd00::2]:7000"));
+        assert_eq!(head("[::ffff:10.0.0.1]:40000", "10.0.0.2:7000"), head("10.0.0.1:40000", "10.0.0.2:7000"));
+    }
 
     #[test]
     fn a_line_is_taken_once_it_is_whole_and_the_rest_stays() {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
+use serde::{Deserialize, Deserializer};
 
 /// Local address of a socket, canonical, and whether the socket is of IPv6.
 pub(super) fn local(tcp: &impl AsFd) -> Option<(SocketAddr, bool)> {
@@ -31,7 +32,12 @@ pub(super) fn as_of(is_v6: bool, address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// An IPv4-mapped address as one of IPv4.
+/// An IPv4-mapped address as one of IPv4; one of IPv6 without scope and flow label, by which equal addresses would differ.
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Reads an address of an untrusted message: connections are compared by it.
+pub(super) fn read_canonical<'de, D: Deserializer<'de>>(text: D) -> Result<SocketAddr, D::Error> {
+    SocketAddr::deserialize(text).map(canonical)
 }
