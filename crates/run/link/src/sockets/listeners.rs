@@ -16,8 +16,8 @@ use host::{
 
 use super::ids::Inode;
 
-/// Entries from which on closed listeners are searched for.
-const PRUNE_ENTRIES_MIN: usize = 64;
+/// Lines of the file from which on closed listeners are searched for.
+const PRUNE_LINES_MIN: usize = 64;
 
 /// Listeners whose accepted connections can be replaced. A file keeps them, so that a restarted broker
 /// knows them.
@@ -25,7 +25,9 @@ const PRUNE_ENTRIES_MIN: usize = 64;
 pub(crate) struct Listening {
     file: PathBuf,
     sockets: BTreeMap<Inode, Listener>,
-    /// Number of entries at which closed listeners are removed.
+    /// Lines of the file: one for each entry, and each earlier port and user of it.
+    lines: usize,
+    /// Number of lines at which closed listeners are removed.
     pruned_at: usize,
 }
 
@@ -45,24 +47,27 @@ impl Listening {
             let uid = words.next().map_or(Ok(0), str::parse).ok()?;
             Some((Inode(inode), Listener { port, uid }))
         };
-        Self { file, sockets: text.lines().filter_map(one).collect(), pruned_at: PRUNE_ENTRIES_MIN }
+        let sockets = text.lines().filter_map(one).collect();
+        Self { file, sockets, lines: text.lines().count(), pruned_at: PRUNE_LINES_MIN }
     }
 
-    /// Adds a listener. Each time their number has doubled, closed ones are removed and the file is rewritten.
+    /// Adds a listener. Each time the lines of the file have doubled, closed listeners are removed and the file is rewritten.
     pub(super) fn add(&mut self, socket: &impl AsFd, port: u16, uid: u32) -> io::Result<()> {
         let inode = Inode::of(socket)?;
         let listener = Listener { port, uid };
         if self.sockets.insert(inode, listener) == Some(listener) {
             return Ok(());
         }
-        if self.sockets.len() < self.pruned_at {
+        if self.lines < self.pruned_at {
+            self.lines += 1;
             let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.file)?;
             return file.write_all(line(inode, listener).as_bytes());
         }
         if let Ok(there) = listening() {
             self.sockets.retain(|inode, _| there.contains_key(&inode.0));
         }
-        self.pruned_at = (2 * self.sockets.len()).max(PRUNE_ENTRIES_MIN);
+        self.lines = self.sockets.len();
+        self.pruned_at = (2 * self.lines).max(PRUNE_LINES_MIN);
         let lines: String = self.sockets.iter().map(|(&inode, &listener)| line(inode, listener)).collect();
         fs::write(&self.file, lines)
     }
@@ -96,4 +101,30 @@ impl Listening {
 
 fn line(Inode(inode): Inode, Listener { port, uid }: Listener) -> String {
     format!("{inode} {port} {uid}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_that_listens_again_and_again_takes_a_bounded_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("listening");
+        let mut all = Listening::read(file.clone());
+        let (kept, changes) = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap()).into();
+        all.add(&kept, 7000, 0).unwrap();
+        for port in 0..1000 {
+            all.add(&changes, port, 1000).unwrap();
+            assert!(fs::read_to_string(&file).unwrap().lines().count() <= PRUNE_LINES_MIN, "{port}");
+        }
+        // A restarted broker knows the same, and goes on where this one was.
+        let again = Listening::read(file);
+        assert_eq!((&again.sockets, again.lines), (&all.sockets, all.lines));
+        let changed = Listener { port: 999, uid: 1000 };
+        assert_eq!(again.sockets[&Inode::of(&changes).unwrap()], changed);
+        assert_eq!(again.sockets.len(), 2);
+    }
 }
