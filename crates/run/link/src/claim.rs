@@ -3,7 +3,7 @@
 //! A message is a packet of a Unix socket: a line of JSON, and with [`PortReply::Ports`] the two packet sockets.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSlice},
     iter,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -13,26 +13,24 @@ use std::{
 use bpf::LinkRing;
 use model::link::LinkNode;
 use nix::{
-    cmsg_space,
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
     sys::{
         socket::{
-            AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, connect,
-            recvmsg, sendmsg, setsockopt, socket,
+            AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, sendmsg, setsockopt,
+            socket,
             sockopt::{ReceiveTimeout, SendTimeout},
         },
         time::{TimeVal, TimeValLike},
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sys::fds::Message;
 
 use crate::{Address, BrokerCarrier, Engine, LinkError, Raw, Udp, Wire, engine::SLOTS, table::Table};
 
 /// Bytes of the longest message: a page of [`PortReply::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
-/// Descriptors of a message: the kernel's own limit (SCM_MAX_FD). With less room the kernel would install some that no message names, and they would stay open.
-const DESCRIPTORS_MAX: usize = 253;
 
 /// A request of a program to the broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,8 +115,9 @@ impl MessageSocket {
     /// Receives a message and its descriptors; none: the other end has closed.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
         let mut text = [0; MESSAGE_MAX];
-        let (bytes, fds) = self.receive_text(&mut text)?;
+        let Message { bytes, fds, is_cut } = sys::fds::receive(&self.0, &mut text)?;
         match bytes {
+            _ if is_cut => Err(Errno::EMFILE.into()),
             0 => Ok(None),
             bytes => Ok(Some((serde_json::from_slice(&text[..bytes])?, fds))),
         }
@@ -127,25 +126,9 @@ impl MessageSocket {
     /// Receives from an untrusted program; none: its message is invalid. Returns all its descriptors, as their close may block.
     pub(crate) fn receive_untrusted<T: DeserializeOwned>(&self) -> io::Result<(Option<T>, Vec<OwnedFd>)> {
         let mut text = [0; MESSAGE_MAX];
-        let (bytes, fds) = self.receive_text(&mut text)?;
-        Ok((serde_json::from_slice(&text[..bytes]).ok(), fds))
-    }
-
-    fn receive_text(&self, text: &mut [u8; MESSAGE_MAX]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let mut space = cmsg_space!([i32; DESCRIPTORS_MAX]);
-        let mut places = [IoSliceMut::new(text)];
-        let received = loop {
-            match recvmsg::<()>(self.0.as_raw_fd(), &mut places, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC) {
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-                Ok(received) => break received,
-            }
-        };
-        let fds = sys::fds::received(received.cmsgs()?.filter_map(|message| match message {
-            ControlMessageOwned::ScmRights(fds) => Some(fds),
-            _ => None,
-        }));
-        Ok((received.bytes, fds))
+        let Message { bytes, fds, is_cut } = sys::fds::receive(&self.0, &mut text)?;
+        let message = if is_cut { None } else { serde_json::from_slice(&text[..bytes]).ok() };
+        Ok((message, fds))
     }
 }
 

@@ -53,6 +53,13 @@ impl Sockets {
 
     pub(super) fn on_request(&mut self, id: EntryId) {
         let Some(Entry::Requester { socket, asks, since }) = self.table.entries.remove(id) else { return };
+        // Each of a user's programs may have sent as many descriptors as a message takes.
+        if !self.users.may_send(socket.user()) {
+            self.unwatch(&socket);
+            // The program may have gone.
+            let _ = socket.send(&Reply::Tcp, &[]);
+            return self.requests.disposer.dispose(socket.into_inner().into());
+        }
         let (request, fds) = match socket.receive_untrusted::<Request>() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.table.entries.insert(id, Entry::Requester { socket, asks, since });

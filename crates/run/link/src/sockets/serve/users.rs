@@ -14,13 +14,17 @@ use std::{
     time::Instant,
 };
 
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::sys::{
+    resource::{Resource, getrlimit},
+    socket::{getsockopt, sockopt::PeerCredentials},
+};
 use transport::Budget;
 
 use super::closers::{Closer, LOOK_PERIOD, Pending, Queue};
 use crate::{claim::MessageSocket, sockets::broker_client::Reply};
 
-/// Unclosed descriptors of one user, beyond which its requests are refused.
+/// Unclosed descriptors of one user, beyond which its requests are refused: with those of one more message, of all users half of the limit of
+/// descriptors that systemd sets.
 const CLOSING_MAX: usize = 256;
 /// Requests at once of one user, and of all users but root.
 const REQUESTS_OF_USER_MAX: usize = 1024;
@@ -46,6 +50,8 @@ pub(super) struct Users {
     others: Arc<Tally>,
     /// Closing threads, each for a class of users.
     closers: [Option<Closer>; CLOSERS_MAX],
+    /// Unclosed descriptors of all users but root, beyond which their requests are refused.
+    closing_max: usize,
     checked: Instant,
 }
 
@@ -85,7 +91,9 @@ pub(super) struct Counted {
 impl Users {
     pub(super) fn new() -> Self {
         let (users, others) = (HashMap::new(), Arc::default());
-        Self { users, others, closers: [const { None }; CLOSERS_MAX], checked: Instant::now() }
+        let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(limit, _)| limit);
+        let closing_max = usize::try_from(descriptors / 2).unwrap_or(usize::MAX);
+        Self { users, others, closers: [const { None }; CLOSERS_MAX], closing_max, checked: Instant::now() }
     }
 
     /// The user; none: there are too many, or no thread can be started.
@@ -115,10 +123,17 @@ impl Users {
 
     /// Counts a request of a user; none: too many requests, or too many unclosed descriptors.
     pub(super) fn asks(&self, user: &Arc<User>) -> Option<Counted> {
-        let has_room = user.pending.count() < CLOSING_MAX
+        let has_room = self.may_send(user)
             && user.own.asking.load(Relaxed) < REQUESTS_OF_USER_MAX
             && (user.uid == 0 || self.others.asking.load(Relaxed) < REQUESTS_MAX);
         has_room.then(|| user.count(|tally| &tally.asking))
+    }
+
+    /// True if descriptors of a user may be received: few of those received before are unclosed.
+    pub(super) fn may_send(&self, user: &User) -> bool {
+        let of_others =
+            || self.users.values().filter(|user| user.uid != 0).map(|user| user.pending.count()).sum::<usize>();
+        user.pending.count() < CLOSING_MAX && (user.uid == 0 || of_others() < self.closing_max)
     }
 
     /// Checks the threads, and removes users without requests and connections.
@@ -196,6 +211,11 @@ impl<T: Into<OwnedFd>> Received<T> {
 
     pub(super) fn user(&self) -> &Arc<User> {
         &self.user
+    }
+
+    /// The descriptor, which is closed elsewhere.
+    pub(super) fn into_inner(mut self) -> T {
+        self.what.take().expect("it is there until it is dropped")
     }
 }
 
@@ -345,7 +365,12 @@ mod tests {
         for _ in 1..CLOSING_MAX {
             user.queue.give(&user.pending, || ());
         }
-        assert!(known.asks(&user).is_none());
+        assert!(known.asks(&user).is_none() && !known.may_send(&user));
+        // A lower limit of descriptors leaves less to all others, but not to root.
+        let [other, root] = [1001, 0].map(|uid| known.user(uid).unwrap());
+        assert!(known.may_send(&other));
+        known.closing_max = CLOSING_MAX;
+        assert_eq!((known.may_send(&other), known.may_send(&root)), (false, true));
         drop(end);
         wait_until(|| !user.is_closing());
         let all: Vec<Counted> = (0..REQUESTS_OF_USER_MAX).map_while(|_| known.asks(&user)).collect();
