@@ -487,6 +487,40 @@ fn streams_that_say_nothing_end_and_are_few() {
 }
 
 #[test]
+fn connections_that_wait_for_accept_are_as_few_as_open_ones() {
+    let Some((mut cluster, _server)) = serving("lkhdeaf") else { return };
+    let _deaf = cluster.serves(1, &["-c", DEAF, PEER], "deaf");
+    // The other node's kernel knows this address from now on.
+    is_served(&cluster);
+    let right = cluster.inside(1, || Wire::of(cluster.ends[1].interface()).unwrap().address);
+    cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
+    let answers = cluster.inside(0, || {
+        let mut engine = Engine::new(Raw::open(cluster.ends[0].interface()).unwrap(), "many").unwrap();
+        let mut answers = Vec::new();
+        for batch in 0..11 {
+            let connect =
+                |at: u16| (engine.connect(right, 2, true).unwrap(), 20000 + 100 * batch + at, false, Vec::new());
+            let mut all: Vec<_> = (0..100).map(connect).collect();
+            wait("all are answered", || {
+                engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
+                for (stream, port, has_said, answer) in &mut all {
+                    if !*has_said && engine.state(*stream) == Some(State::Open) {
+                        let line = format!("{{\"from\":\"{OWN}:{port}\",\"to\":\"{PEER}:7001\"}}\n");
+                        *has_said = engine.write(*stream, line.as_bytes()).is_ok_and(|written| written > 0);
+                    }
+                    let _ = engine.read(*stream, |bytes| answer.extend_from_slice(bytes));
+                }
+                all.iter().all(|(.., answer)| answer.ends_with(b"\n"))
+            });
+            answers.extend(all.into_iter().map(|(.., answer)| String::from_utf8(answer).unwrap()));
+        }
+        answers
+    });
+    let count = |what: &str| answers.iter().filter(|answer| answer.contains(what)).count();
+    assert_eq!([count("\"Yes\""), count("user 65534 has 1024 connections")], [1024, 76], "{answers:?}");
+}
+
+#[test]
 fn brokers_believe_brokers_alone() {
     let udp = Network { more: &["--over", "udp"], ..PLAIN };
     let plain = Network { more: &[], ..udp };

@@ -45,7 +45,7 @@ use self::{
     pairs::Pairs,
     pending_connects::LOOKUP_PERIOD,
     table::{ENGINE_TOKEN, REQUESTS_TOKEN, Table},
-    users::{Counted, Received, User, Users, program},
+    users::{Counted, Received, Users, program},
 };
 use super::{
     address_map::AddressMap,
@@ -224,7 +224,7 @@ impl Sockets {
             // The next poll of the engine takes the frames.
             None if id == ENGINE_TOKEN => {}
             Some(Entry::Requester { .. }) => self.on_request(id),
-            Some(Entry::PendingAccept { .. }) => drop(self.table.ready.insert(id)),
+            Some(Entry::PendingAccept(_)) => drop(self.table.ready.insert(id)),
             Some(Entry::Brokered { flow, .. }) => {
                 flow.from_program.is_readable |= what.intersects(!EpollFlags::EPOLLOUT);
                 flow.to_program.is_writable |= what.intersects(!EpollFlags::EPOLLIN);
@@ -276,9 +276,7 @@ impl Sockets {
                     None
                 }
                 Entry::Unnamed { stream, node, bytes, since } => self.on_stream_head(id, stream, node, bytes, since),
-                Entry::PendingAccept { stream, label, tcp, is_answered } => {
-                    self.on_pending_accept(id, stream, label, tcp, is_answered)
-                }
+                Entry::PendingAccept(pending) => self.on_pending_accept(id, pending),
                 Entry::Requester { since, .. } if now.duration_since(since) > REQUEST_TIMEOUT => None,
                 asks @ Entry::Requester { .. } => Some(asks),
             };

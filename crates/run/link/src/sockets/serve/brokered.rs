@@ -3,7 +3,6 @@
 use std::{
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,7 +13,7 @@ use nix::{
 };
 use transport::Reason;
 
-use super::{Entry, Label, Received, Sockets, User, handover::Handover};
+use super::{Counted, Entry, Label, Received, Sockets, handover::Handover};
 use crate::{
     LinkError,
     sockets::{
@@ -46,22 +45,21 @@ impl Sockets {
         Err(Errno::EADDRINUSE)
     }
 
-    /// Enters an established connection of a user, whose program gets `theirs`, the peer of `flow.end`.
+    /// Enters an established connection, whose program gets `theirs`, the peer of `flow.end`.
     pub(super) fn open(
         &mut self,
         id: EntryId,
-        user: &Arc<User>,
+        open: Counted,
         label: Label,
-        mut flow: Flow,
+        flow: Flow,
         theirs: &OwnedFd,
         port_holder: Option<Received<OwnedFd>>,
     ) {
         let cookies = Cookie::of(theirs).and_then(|end| Ok([end, Cookie::of(&flow.end)?]));
         let (Ok(cookies), Ok(())) = (cookies, self.watch(flow.end.as_fd(), id)) else { return self.abort(flow.stream) };
         self.table.ready.insert(id);
-        let handover = Handover::new(cookies, self.engine.peer_of(flow.stream), user.opens());
+        let handover = Handover::new(cookies, self.engine.peer_of(flow.stream), open);
         cookies.into_iter().for_each(|cookie| self.table.by_cookie.insert(cookie, id));
-        user.waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
         let flow = Box::new(flow);
         self.table.entries.insert(id, Entry::Brokered { flow, label, handover, port_holder });
     }

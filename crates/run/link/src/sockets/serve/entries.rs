@@ -18,6 +18,8 @@ pub(super) struct Keys {
     pub(super) names: Option<Names>,
     /// Node whose stream has no head yet.
     pub(super) unnamed: Option<Address>,
+    /// Node whose connection waits for accept(2).
+    pub(super) pending: Option<Address>,
     /// Node to which it uses a port of the broker.
     pub(super) port_to: Option<Address>,
     /// Its stream carries a notice to another broker.
@@ -34,6 +36,7 @@ pub(super) struct Entries<S> {
     all: HashMap<EntryId, S>,
     names: BTreeSet<(Names, EntryId)>,
     unnamed: Counts,
+    pending: Counts,
     ports: Counts,
     notices: usize,
 }
@@ -44,17 +47,18 @@ struct Counts(HashMap<Address, usize>);
 
 impl<S: Keyed> Entries<S> {
     pub(super) fn new() -> Self {
-        let (unnamed, ports) = (Counts::default(), Counts::default());
-        Self { all: HashMap::new(), names: BTreeSet::new(), unnamed, ports, notices: 0 }
+        let [unnamed, pending, ports] = [(); 3].map(|()| Counts::default());
+        Self { all: HashMap::new(), names: BTreeSet::new(), unnamed, pending, ports, notices: 0 }
     }
 
     /// Inserts an entry, and replaces the one of this id.
     pub(super) fn insert(&mut self, id: EntryId, entry: S) {
         // Subtracts the counts of the old entry.
         self.remove(id);
-        let Keys { names, unnamed, port_to, notices } = entry.keys();
+        let Keys { names, unnamed, pending, port_to, notices } = entry.keys();
         self.names.extend(names.map(|names| (names, id)));
         self.unnamed.add(unnamed);
+        self.pending.add(pending);
         self.ports.add(port_to);
         self.notices += usize::from(notices);
         self.all.insert(id, entry);
@@ -62,9 +66,10 @@ impl<S: Keyed> Entries<S> {
 
     pub(super) fn remove(&mut self, id: EntryId) -> Option<S> {
         let entry = self.all.remove(&id)?;
-        let Keys { names, unnamed, port_to, notices } = entry.keys();
+        let Keys { names, unnamed, pending, port_to, notices } = entry.keys();
         names.map(|names| self.names.remove(&(names, id)));
         self.unnamed.take(unnamed);
+        self.pending.take(pending);
         self.ports.take(port_to);
         self.notices -= usize::from(notices);
         Some(entry)
@@ -91,6 +96,11 @@ impl<S: Keyed> Entries<S> {
     /// Streams of a node without a head.
     pub(super) fn unnamed_of(&self, node: Address) -> usize {
         self.unnamed.of(node)
+    }
+
+    /// Connections of a node that wait for accept(2).
+    pub(super) fn pending_of(&self, node: Address) -> usize {
+        self.pending.of(node)
     }
 
     /// Ports of this broker in use to another one.
@@ -177,8 +187,8 @@ mod tests {
 
     fn keys() -> impl Strategy<Value = Keys> {
         let node = || proptest::option::of((0..3_u8).prop_map(node));
-        (proptest::option::of((1..4_u16).prop_map(names)), node(), node(), any::<bool>())
-            .prop_map(|(names, unnamed, port_to, notices)| Keys { names, unnamed, port_to, notices })
+        (proptest::option::of((1..4_u16).prop_map(names)), node(), node(), node(), any::<bool>())
+            .prop_map(|(names, unnamed, pending, port_to, notices)| Keys { names, unnamed, pending, port_to, notices })
     }
 
     proptest! {
@@ -202,6 +212,7 @@ mod tests {
                 for of in (0..4).map(node) {
                     let count = |is_one: &dyn Fn(&Keys) -> bool| entries.iter().filter(|(_, of)| is_one(of)).count();
                     prop_assert_eq!(entries.unnamed_of(of), count(&|keys| keys.unnamed == Some(of)));
+                    prop_assert_eq!(entries.pending_of(of), count(&|keys| keys.pending == Some(of)));
                     prop_assert_eq!(entries.ports_to(of), count(&|keys| keys.port_to == Some(of)));
                     prop_assert_eq!(entries.notices(), count(&|keys| keys.notices));
                 }
@@ -209,7 +220,8 @@ mod tests {
             // Nodes that have gone leave nothing.
             let ids: Vec<_> = entries.iter().map(|(id, _)| id).collect();
             prop_assert!(ids.into_iter().all(|id| entries.remove(id).is_some()));
-            prop_assert!(entries.names.is_empty() && entries.unnamed.0.is_empty() && entries.ports.0.is_empty());
+            let counts = [&entries.unnamed, &entries.pending, &entries.ports];
+            prop_assert!(entries.names.is_empty() && counts.into_iter().all(|counts| counts.0.is_empty()));
         }
     }
 

@@ -7,6 +7,7 @@ use transport::Handle;
 use super::{
     entries::{Keyed, Keys},
     handover::Handover,
+    pending_accepts::PendingAccept,
     pending_connects::PendingConnect,
     users::{Counted, Received},
 };
@@ -30,7 +31,7 @@ pub(super) enum Entry {
     /// A stream of another broker without a head yet.
     Unnamed { stream: Handle, node: Address, bytes: Vec<u8>, since: Instant },
     /// A TCP connection to a listener of this node, which waits for accept(2).
-    PendingAccept { stream: Handle, label: Label, tcp: OwnedFd, is_answered: bool },
+    PendingAccept(PendingAccept),
     /// A notice to another node's broker.
     Notice { stream: Handle, node: Address, line: Vec<u8> },
     /// A connection whose bytes this broker moves. The TCP socket that was connected keeps its port.
@@ -49,7 +50,10 @@ impl Keyed for Entry {
                 Keys { port_to: pending.stream.as_ref().map(|stream| stream.node), ..none }
             }
             Self::Unnamed { node, .. } => Keys { unnamed: Some(*node), ..none },
-            Self::PendingAccept { label, .. } | Self::TakenOver { label, .. } => Keys { names: names(label), ..none },
+            Self::PendingAccept(PendingAccept { label, node, .. }) => {
+                Keys { names: names(label), pending: Some(*node), ..none }
+            }
+            Self::TakenOver { label, .. } => Keys { names: names(label), ..none },
             Self::Notice { node, .. } => Keys { port_to: Some(*node), notices: true, ..none },
             Self::Brokered { label, handover, .. } => Keys { names: names(label), port_to: handover.node(), ..none },
         }

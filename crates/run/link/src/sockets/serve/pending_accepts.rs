@@ -3,7 +3,6 @@
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::Arc,
     time::Instant,
 };
 
@@ -19,7 +18,7 @@ use nix::{
 };
 use transport::{Handle, State};
 
-use super::{Entry, Label, Received, Sockets, User, program};
+use super::{Counted, Entry, Label, Received, Sockets, program};
 use crate::{
     Address,
     claim::MessageSocket,
@@ -40,6 +39,20 @@ const PEEK: MsgFlags = MsgFlags::MSG_PEEK.union(MsgFlags::MSG_DONTWAIT);
 
 /// Streams of one node without a head.
 const UNNAMED_OF_NODE_MAX: usize = 1024;
+/// Connections of one node that wait for accept(2): its broker has as many ports. A node that cheats may open several streams from one.
+const PENDING_OF_NODE_MAX: usize = BROKER_PORTS.end().abs_diff(*BROKER_PORTS.start()) as usize + 1;
+
+/// A TCP connection to a listener of this node, which waits for accept(2).
+#[derive(Debug)]
+pub(super) struct PendingAccept {
+    stream: Handle,
+    pub(super) node: Address,
+    pub(super) label: Label,
+    tcp: OwnedFd,
+    is_answered: bool,
+    /// Counts the connection for the listener's user.
+    open: Counted,
+}
 
 impl Sockets {
     pub(super) fn on_stream(&mut self, stream: Handle) {
@@ -70,7 +83,7 @@ impl Sockets {
     pub(super) fn on_accepted(&mut self, socket: &Received<MessageSocket>, tcp: &Received<OwnedFd>) -> Option<()> {
         let (from, is_v6) = peer(tcp)?;
         let id = *self.table.by_local.get(&from)?;
-        let Some(Entry::PendingAccept { label, .. }) = self.table.entries.get(id) else { return None };
+        let Some(Entry::PendingAccept(PendingAccept { label, .. })) = self.table.entries.get(id) else { return None };
         // Several sockets can have these addresses; inet_diag finds the one that is connected to this broker's.
         let accepted = tcp_cookie(&mut self.cluster.diag, label.local, from).ok().flatten()?;
         if Cookie::of(tcp).ok()? != accepted.into() {
@@ -80,11 +93,15 @@ impl Sockets {
         let (ours, theirs) = self.pair(names).ok()?;
         socket.send(&Reply::End, &[theirs.as_raw_fd()]).ok()?;
         self.table.by_local.remove(&from);
-        if let Some(Entry::PendingAccept { stream, mut label, tcp, .. }) = self.table.entries.remove(id) {
+        if let Some(Entry::PendingAccept(pending)) = self.table.entries.remove(id) {
+            let PendingAccept { stream, mut label, tcp, open, .. } = pending;
             // Closed by a reset it leaves no TIME_WAIT: a search for a free port would pass over thousands of those.
             let _ = setsockopt(&tcp, Linger, &linger { l_onoff: 1, l_linger: 0 });
             label.program = program(socket);
-            self.open(id, socket.user(), label, Flow::new(stream, ours, Vec::new()), &theirs, None);
+            let mut flow = Flow::new(stream, ours, Vec::new());
+            // The program may have another user than the listener.
+            socket.user().waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
+            self.open(id, open, label, flow, &theirs, None);
         }
         Some(())
     }
@@ -119,18 +136,21 @@ impl Sockets {
             true if self.table.entries.of_names((to, from)).next().is_some() => {
                 Err(format!("{from} has a connection to {to} already"))
             }
-            true => self.offer(from.ip(), to).map(|(tcp, user)| (from, to, tcp, user)),
+            true if self.table.entries.pending_of(node) >= PENDING_OF_NODE_MAX => {
+                Err(format!("{PENDING_OF_NODE_MAX} connections of this node wait there, the most that a node may have"))
+            }
+            true => self.offer(from.ip(), to).map(|(tcp, open)| (from, to, tcp, open)),
             false => Err(format!("{} is not known there as an address of this node", from.ip())),
         });
         match offered {
-            Ok((from, to, tcp, user)) => {
+            Ok((from, to, tcp, open)) => {
                 self.table.ready.insert(id);
                 // Bytes may arrive before accept(2).
-                user.waiting_bytes().into_iter().for_each(|budget| self.engine.charge_to(stream, budget));
+                open.user().waiting_bytes().into_iter().for_each(|budget| self.engine.charge_to(stream, budget));
                 // Without it the connection is checked once in a period.
                 let _ = self.watch(tcp.as_fd(), id);
                 let label = Label { local: to, peer: from, node: name, program: String::new() };
-                Some(Entry::PendingAccept { stream, label, tcp, is_answered: false })
+                Some(Entry::PendingAccept(PendingAccept { stream, node, label, tcp, is_answered: false, open }))
             }
             Err(why) => {
                 let _ = self.engine.write(stream, &line(&Taken::No(why)));
@@ -140,8 +160,8 @@ impl Sockets {
         }
     }
 
-    /// Connects to a listener of this node by TCP; the socket, and the listener's user.
-    fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Arc<User>), String> {
+    /// Connects to a listener of this node by TCP; the socket, and the connection counted for the listener's user.
+    fn offer(&mut self, from: IpAddr, to: SocketAddr) -> Result<(OwnedFd, Counted), String> {
         if self.cluster.addresses.own(to.ip()) != Some(to.ip()) {
             return Err(format!("{to} is not of that node"));
         }
@@ -165,22 +185,16 @@ impl Sockets {
             .map_err(refused)?;
         bind(tcp.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(to.ip(), 0))).map_err(refused)?;
         match connect(tcp.as_raw_fd(), &SockaddrStorage::from(to)) {
-            Ok(()) | Err(Errno::EINPROGRESS) => Ok((tcp, user)),
+            Ok(()) | Err(Errno::EINPROGRESS) => Ok((tcp, user.opens())),
             Err(error) => Err(refused(error)),
         }
     }
 
     /// Notifies the other broker once the connection waits for accept(2), and checks that both ends still exist.
-    pub(super) fn on_pending_accept(
-        &mut self,
-        id: EntryId,
-        stream: Handle,
-        label: Label,
-        tcp: OwnedFd,
-        is_answered: bool,
-    ) -> Option<Entry> {
-        let from = local(&tcp).map(|(from, _)| from)?;
-        let failed = getsockopt(&tcp, SocketError).ok().filter(|&error| error != 0);
+    pub(super) fn on_pending_accept(&mut self, id: EntryId, mut pending: PendingAccept) -> Option<Entry> {
+        let PendingAccept { stream, ref tcp, is_answered, .. } = pending;
+        let from = local(tcp).map(|(from, _)| from)?;
+        let failed = getsockopt(tcp, SocketError).ok().filter(|&error| error != 0);
         let is_there = matches!(self.engine.state(stream), Some(State::Opening | State::Open));
         if let (Some(error), false) = (failed, is_answered) {
             let _ = self.engine.write(stream, &line(&Taken::No(format!("{}", Errno::from_raw(error)))));
@@ -194,11 +208,43 @@ impl Sockets {
             self.abort(stream);
             return None;
         }
-        let is_connected = peer(&tcp).is_some();
+        let is_connected = peer(tcp).is_some();
         if is_connected && !is_answered {
             self.table.by_local.insert(from, id);
             let _ = self.engine.write(stream, &line(&Taken::Yes));
         }
-        Some(Entry::PendingAccept { stream, label, tcp, is_answered: is_answered || is_connected })
+        pending.is_answered |= is_connected;
+        Some(Entry::PendingAccept(pending))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use wire::Mac;
+
+    use super::*;
+    use crate::sockets::serve::{entries::Entries, users::Users};
+
+    #[test]
+    fn a_connection_that_waits_for_accept_counts_for_its_user_and_its_node() {
+        let (mut users, mut entries) = (Users::new(), Entries::new());
+        let user = users.user(1000).unwrap();
+        let [node, other] = [1, 2].map(|last| Address::Ethernet(Mac([2, 0, 0, 0, 0, last])));
+        let at = SocketAddr::from(([10, 0, 0, 1], 7000));
+        let label = Label { local: at, peer: at, node: String::new(), program: String::new() };
+        let _open: Vec<Counted> = (0..1020).map(|_| user.opens()).collect();
+        let mut last = EntryId(1);
+        while users.may_open(1000).is_ok() {
+            last.0 += 1;
+            let (tcp, open) = (TcpListener::bind("127.0.0.1:0").unwrap().into(), user.opens());
+            let stream = Handle::of(last.0 as u32);
+            let pending = PendingAccept { stream, node, label: label.clone(), tcp, is_answered: false, open };
+            entries.insert(last, Entry::PendingAccept(pending));
+        }
+        assert_eq!((entries.pending_of(node), entries.pending_of(other)), (4, 0));
+        drop(entries.remove(last));
+        assert_eq!((entries.pending_of(node), users.may_open(1000)), (3, Ok(())));
     }
 }

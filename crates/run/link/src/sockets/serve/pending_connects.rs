@@ -215,8 +215,9 @@ impl Sockets {
         let label = Label { local: from, peer: pending.to, node, program: program(&pending.socket) };
         let user = pending.socket.user();
         let port_holder = pending.tcp.try_clone().ok().map(|tcp| Received::new(tcp, user));
-        let flow = Flow::new(stream, ours, std::mem::take(&mut pending.bytes));
-        self.open(id, user, label, flow, &theirs, port_holder);
+        let mut flow = Flow::new(stream, ours, std::mem::take(&mut pending.bytes));
+        user.waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
+        self.open(id, user.opens(), label, flow, &theirs, port_holder);
         if pending.socket.send(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // The program has gone: closing its end here ends the connection.
             drop(theirs);

@@ -184,6 +184,7 @@ impl User {
         [&self.own].into_iter().chain(self.others.as_deref())
     }
 
+    /// Counts a connection, from when it is offered to a listener or granted to a connect.
     pub(super) fn opens(self: &Arc<Self>) -> Counted {
         self.count(|tally| &tally.open)
     }
@@ -193,6 +194,12 @@ impl User {
             of(tally).fetch_add(1, Relaxed);
         }
         Counted { user: Arc::clone(self), of }
+    }
+}
+
+impl Counted {
+    pub(super) fn user(&self) -> &Arc<User> {
+        &self.user
     }
 }
 
