@@ -184,6 +184,31 @@ pub fn seem_no_user() -> io::Result<()> {
     if results.contains(&-1) { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Does `work` while the calling thread alone has an effective user: the kernel notes that user with each socket that connects (SO_PEERCRED).
+///
+/// # Errors
+/// EPERM: the thread may not have it.
+pub fn as_user<T>(user: Uid, work: impl FnOnce() -> T) -> io::Result<T> {
+    struct Before(Uid);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            // It succeeds where the user before is the real or the saved one. Elsewhere the thread has fewer rights from now on.
+            let _ = set_effective_user(self.0);
+        }
+    }
+    let _before = Before(geteuid());
+    set_effective_user(user)?;
+    Ok(work())
+}
+
+/// Sets the effective user of the calling thread alone.
+fn set_effective_user(user: Uid) -> io::Result<()> {
+    const AS_IT_IS: libc::c_long = -1;
+    // SAFETY: the call takes numbers; that of the C library would change all threads.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, AS_IT_IS, libc::c_long::from(user.as_raw()), AS_IT_IS) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Folders whose files are read while packets run: counters, settings, time zones, libraries.
 const READ: [&str; 6] = ["/proc", "/sys", "/usr", "/lib", "/lib64", "/etc/localtime"];
 
@@ -243,6 +268,31 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_thread_of_root_connects_as_another_user_and_is_root_again() {
+        use std::os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixListener, UnixStream},
+        };
+
+        use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+        if !geteuid().is_root() {
+            eprintln!("skipped: for root only");
+            return;
+        }
+        let name = format!("ek-privilege-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name.as_bytes()).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        for user in [Uid::from_raw(65534), geteuid()] {
+            let stream = as_user(user, || UnixStream::connect_addr(&address).map(|stream| (stream, geteuid())));
+            let (_stream, seen) = stream.unwrap().unwrap();
+            let peer = getsockopt(&listener.accept().unwrap().0, PeerCredentials).unwrap();
+            assert_eq!((seen, peer.uid()), (user, user.as_raw()));
+        }
+        assert!(geteuid().is_root());
+        require("this test", &[Capability::CAP_SETUID]).unwrap();
     }
 
     #[test]

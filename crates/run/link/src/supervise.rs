@@ -56,7 +56,7 @@ use crate::sockets::Figures;
 /// Decides which connections of a program are taken, and makes what takes their place.
 ///
 /// An end is a connected stream socket of AF_UNIX. Its local and peer addresses are kept in its AF_UNIX name, so that they are there in whatever process
-/// the end comes to be. Several threads call at once.
+/// the end comes to be. Several threads call at once, each with the effective user of the thread of the program.
 pub trait Sockets: Send + Sync {
     /// A TCP descriptor is about to connect to `to`: an end that replaces it, or none to let the kernel's TCP go on.
     ///

@@ -29,6 +29,7 @@ fn as_supervisor() {
     let code = link::supervise::run(&program, &words.collect::<Vec<_>>(), &sockets);
     let (connected, accepted) = (&sockets.connected, &sockets.accepted);
     eprintln!("replaced {} {}", connected.load(Ordering::Relaxed), accepted.load(Ordering::Relaxed));
+    eprintln!("users {:?}", sockets.users.lock().unwrap());
     std::process::exit(code.unwrap_or_else(|error| {
         eprintln!("{error}");
         99
@@ -102,6 +103,16 @@ fn a_signal_ends_or_goes_through_an_accept_that_waits() {
 fn an_accept_ends_by_time_and_by_shutdown() {
     python("timeout", 0, 0);
     python("shutdown", 0, 0);
+}
+
+#[test]
+fn a_program_that_gives_up_root_is_supervised_as_its_user() {
+    let Some(()) = testbed::privileged() else { return };
+    for (case, counts, users) in [("user", "1 1", "{65534}"), ("root_and_user", "2 2", "{0, 65534}")] {
+        let (output, stdout, stderr) = said(&["python3", &format!("{FOLDER}/halves.py"), case]);
+        assert!(output.status.success(), "{stdout}{stderr}");
+        assert!(stderr.contains(&format!("replaced {counts}\nusers {users}\n")), "{stderr}");
+    }
 }
 
 #[test]

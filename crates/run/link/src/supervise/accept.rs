@@ -70,7 +70,7 @@ pub(super) fn accept(caller: &Caller<'_>, sockets: &dyn Sockets, taking: &Taking
     let waiting = Waiting::new(caller, &listener)?;
     let (fd, peer) = loop {
         match taking.next(&listener, blocks)? {
-            Some(connection) => match become_of(connection, sockets)? {
+            Some(connection) => match become_of(caller, connection, sockets)? {
                 Some(taken) => break taken,
                 None => continue,
             },
@@ -86,8 +86,12 @@ pub(super) fn accept(caller: &Caller<'_>, sockets: &dyn Sockets, taking: &Taking
 }
 
 /// The descriptor that replaces an accepted connection; none: the connection is closed.
-fn become_of(connection: OwnedFd, sockets: &dyn Sockets) -> Result<Option<(OwnedFd, SocketAddr)>, Stop> {
-    match sockets.accepted(connection.as_fd()) {
+fn become_of(
+    caller: &Caller<'_>,
+    connection: OwnedFd,
+    sockets: &dyn Sockets,
+) -> Result<Option<(OwnedFd, SocketAddr)>, Stop> {
+    match caller.as_its_user(|| sockets.accepted(connection.as_fd())).unwrap_or(Ok(None)) {
         Ok(Some((end, peer))) => {
             copy_timeouts(&connection, &end)?;
             Ok(Some((end, peer)))

@@ -13,10 +13,11 @@ use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::socket::{getsockopt, setsockopt, sockopt},
-    unistd::Pid,
+    unistd::{Pid, Uid, geteuid},
 };
 use sys::{
     pidfd::PidFd,
+    privilege::as_user,
     seccomp_notify::{Listener, Notification},
 };
 
@@ -80,6 +81,18 @@ impl<'a> Caller<'a> {
     /// True if it still waits, and has not died.
     pub(super) fn waits(&self) -> bool {
         self.listener.is_valid(self.notification.id)
+    }
+
+    /// Does `work` as the effective user of the thread: a program of root's may have given up root.
+    pub(super) fn as_its_user<T>(&self, work: impl FnOnce() -> T) -> Result<T, Stop> {
+        let told = fs::read_to_string(format!("/proc/{}/status", self.thread())).map_err(|_| Stop::Leave)?;
+        let user = effective_user(&told).ok_or(Stop::Leave)?;
+        // While it waits, its number was its own.
+        match self.waits() {
+            true if user == geteuid() => Ok(work()),
+            true => as_user(user, work).map_err(|_| Stop::Leave),
+            false => Err(Stop::Leave),
+        }
     }
 
     /// An argument that is a number.
@@ -151,6 +164,12 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// The effective user in a text of /proc/TID/status.
+fn effective_user(told: &str) -> Option<Uid> {
+    let users = told.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    Some(Uid::from_raw(users.split_whitespace().nth(1)?.parse().ok()?))
+}
+
 /// Where a result goes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
@@ -182,4 +201,17 @@ fn flags_of(fd: BorrowedFd<'_>) -> Result<OFlag, Errno> {
 pub(super) fn copy_timeouts(from: &OwnedFd, to: &OwnedFd) -> Result<(), Errno> {
     setsockopt(to, sockopt::ReceiveTimeout, &getsockopt(from, sockopt::ReceiveTimeout)?)?;
     setsockopt(to, sockopt::SendTimeout, &getsockopt(from, sockopt::SendTimeout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effective_user_is_the_second_of_four() {
+        let told = "Name:\tUid: 7\nUid:\t0\t33\t0\t34\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user(told), Some(Uid::from_raw(33)));
+        assert_eq!(effective_user("Uid:\t0\n"), None);
+        assert_eq!(effective_user(&fs::read_to_string("/proc/self/status").unwrap()), Some(geteuid()));
+    }
 }

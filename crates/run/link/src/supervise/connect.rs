@@ -37,7 +37,7 @@ pub(super) fn connect(caller: &Caller<'_>, sockets: &dyn Sockets, epolls: &Epoll
     if !is_fresh_tcp(&ours).unwrap_or(true) || (to.is_ipv6() && kind.domain == nix::libc::AF_INET) {
         return Err(Stop::Leave);
     }
-    let end = sockets.connect(ours.as_fd(), to)?.ok_or(Stop::Leave)?;
+    let end = caller.as_its_user(|| sockets.connect(ours.as_fd(), to))??.ok_or(Stop::Leave)?;
     set_nonblocking(end.as_fd(), is_nonblocking(ours.as_fd())?)?;
     copy_timeouts(&ours, &end)?;
     let watchers = epolls.watching(caller, &ours);
@@ -55,6 +55,7 @@ pub(super) fn listens(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done
         return Err(Stop::Leave);
     }
     fds::listen(&ours, caller.number(1))?;
-    sockets.listens(ours.as_fd());
+    // Without it no connection comes over link.
+    let _ = caller.as_its_user(|| sockets.listens(ours.as_fd()));
     Ok(Done::Value(0))
 }

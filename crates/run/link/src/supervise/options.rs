@@ -47,7 +47,7 @@ pub(super) fn name(caller: &Caller<'_>, sockets: &dyn Sockets, of_peer: bool) ->
 /// getsockopt(fd, level, name, value, length)
 pub(super) fn get(caller: &Caller<'_>, sockets: &dyn Sockets) -> Result<Done, Stop> {
     let (end, local, _) = end(caller, sockets)?;
-    let figures = || sockets.figures(end.as_fd());
+    let figures = || caller.as_its_user(|| sockets.figures(end.as_fd())).ok().flatten();
     let value = option(caller.number(1), caller.number(2), local.is_ipv6(), figures).map_err(Stop::Fails)?;
     caller.fill_option(caller.place(3, 4)?, &value)?;
     Ok(Done::Value(0))

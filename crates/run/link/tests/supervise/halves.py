@@ -177,6 +177,23 @@ def full():
     assert conn.recv(10) == b"word"
 
 
+def user():
+    """A worker of root's gives up root behind its listen."""
+    # The encoding is loaded before the rights are given up: python's files may be root's.
+    import encodings.idna
+    listener = listening()
+    os.setresuid(65534, 65534, 65534)
+    threading.Thread(target=echo, args=(listener,), daemon=True).start()
+    asked(socket.create_connection(listener.getsockname()))
+
+
+def root_and_user():
+    listener = listening()
+    threading.Thread(target=echo, args=(listener,), daemon=True).start()
+    asked(socket.create_connection(listener.getsockname()))
+    user()
+
+
 def waits():
     """Until it is told to end."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(5))

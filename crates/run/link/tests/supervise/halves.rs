@@ -1,7 +1,7 @@
 //! Sockets of one machine: a connection to a port that listens is a pair of AF_UNIX sockets, announced by a connection over TCP.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     net::{SocketAddr, TcpStream},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
@@ -13,7 +13,10 @@ use std::{
 };
 
 use link::supervise::Sockets;
-use nix::sys::socket::{UnixAddr, bind, getsockname};
+use nix::{
+    sys::socket::{UnixAddr, bind, getsockname},
+    unistd::geteuid,
+};
 
 #[derive(Default)]
 pub(crate) struct Halves {
@@ -22,6 +25,14 @@ pub(crate) struct Halves {
     coming: Mutex<HashMap<SocketAddr, (OwnedFd, TcpStream)>>,
     pub(crate) connected: AtomicUsize,
     pub(crate) accepted: AtomicUsize,
+    /// Users as which calls were made.
+    pub(crate) users: Mutex<BTreeSet<u32>>,
+}
+
+impl Halves {
+    fn note_user(&self) {
+        self.users.lock().unwrap().insert(geteuid().as_raw());
+    }
 }
 
 fn canonical(address: SocketAddr) -> SocketAddr {
@@ -42,6 +53,7 @@ fn named(end: OwnedFd, local: SocketAddr, peer: SocketAddr) -> io::Result<OwnedF
 
 impl Sockets for Halves {
     fn connect(&self, _tcp: BorrowedFd<'_>, to: SocketAddr) -> io::Result<Option<OwnedFd>> {
+        self.note_user();
         if !self.listening.lock().unwrap().contains(&to.port()) {
             return Ok(None);
         }
@@ -61,6 +73,7 @@ impl Sockets for Halves {
     }
 
     fn accepted(&self, tcp: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+        self.note_user();
         let tcp = as_stream(tcp)?;
         let (local, peer) = (tcp.local_addr()?, tcp.peer_addr()?);
         let Some((end, _announced)) = self.coming.lock().unwrap().remove(&canonical(peer)) else { return Ok(None) };
