@@ -9,10 +9,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
 use model::visible::visible;
+use sys::privilege::drop_all_but;
 
 use crate::background::Background;
 
@@ -67,7 +69,14 @@ impl OutputThread {
                 count => lost(Lost::LeftOut(count)),
             }
         };
-        Ok(Self { texts: Background::start("ek-output", PENDING_MAX, write)?, state })
+        // A thread has the capabilities of the one that starts it: this one needs none.
+        let start = || {
+            drop_all_but(&[]).map_err(io::Error::other)?;
+            Background::start("ek-output", PENDING_MAX, write)
+        };
+        let started = thread::scope(|scope| scope.spawn(start).join());
+        let texts = started.unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))?;
+        Ok(Self { texts, state })
     }
 
     /// Has `text` written after what waits, or left out.

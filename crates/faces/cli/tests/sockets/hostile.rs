@@ -1,10 +1,13 @@
 //! Attacks on connections of others: by a user without rights, by a program of the group, by a node on the wire.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, io::Write, process::Command, time::Duration};
 
 use link::{Claim, Engine, Raw, State, Wire};
-use nix::sys::signal::Signal;
-use testbed::{Running, ended, refused, said, wait};
+use nix::{
+    fcntl::{FcntlArg, fcntl},
+    sys::signal::Signal,
+};
+use testbed::{Bed, Running, ended, refused, said, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN};
 
@@ -199,6 +202,23 @@ fn what_waits_for_one_user_takes_a_part_of_the_memory() {
     is_served(&cluster);
     cluster.all_by_link();
     full.stop(Signal::SIGKILL);
+}
+
+#[test]
+fn a_broker_whose_lines_nobody_reads_serves() {
+    let Some((_bed, ends)) = Bed::pair("lkhread") else { return };
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    writer.write_all(&[b'x'; 4096]).unwrap();
+    let mut command = Command::new(crate::cluster::EVENKEEL);
+    command.args(["link", "serve", ends[0].interface(), "--json"]);
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let broker = ends[0].run(|| Running::start(&mut command));
+    let link =
+        |verb: &str| ends[0].run(|| Command::new(crate::cluster::EVENKEEL).args(["link", verb]).output().unwrap());
+    wait("the broker serves", || link("status").status.success());
+    // It has one more line at its end.
+    assert_eq!(broker.stop(Signal::SIGTERM).code(), Some(0));
 }
 
 /// Ticks of CPU time that the thread of a broker has used which carries the sockets of programs.

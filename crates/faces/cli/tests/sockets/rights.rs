@@ -59,7 +59,7 @@ fn a_broker_keeps_few_rights() {
         let all: Vec<_> = tasks.map(|task| rights(&task.path())).collect();
         for (name, [effective, permitted, bounding], gets_no_more) in &all {
             let expected = match name.as_str() {
-                "ek-sockets" | "ek-pairs" | "ek-close" | "ek-dispose" => 0,
+                "ek-sockets" | "ek-pairs" | "ek-close" | "ek-dispose" | "ek-output" => 0,
                 "ek-copy" => DAC_OVERRIDE,
                 _ => kept,
             };
@@ -76,7 +76,7 @@ fn a_broker_keeps_few_rights() {
                 .unwrap();
             assert!(!scheduled.status.success(), "{task:?}: {}", said(&scheduled));
         }
-        for name in ["ek-sockets", "ek-pairs", "ek-close", "ek-copy", "ek-claims", "ek-claim"] {
+        for name in ["ek-sockets", "ek-pairs", "ek-close", "ek-output", "ek-copy", "ek-claims", "ek-claim"] {
             assert!(all.iter().any(|(of, ..)| of == name), "no {name}: {all:?}");
         }
         for broker in &mut cluster.brokers {

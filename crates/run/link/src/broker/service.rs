@@ -60,7 +60,7 @@ impl BrokerService {
     pub fn open(
         held: Held,
         options: &BrokerOptions,
-        warn: fn(String),
+        warn: impl Fn(String) + Clone + Send + 'static,
         log: impl FnMut(String) + Clone + Send + 'static,
     ) -> Result<Self, LinkError> {
         let broker = Broker::start(options.broker.clone(), &held)?;
@@ -84,7 +84,7 @@ impl BrokerService {
         let mut service = Self { broker, held, threads: Vec::new(), stop: Arc::default(), log: Box::new(log.clone()) };
         if let Some(mut receives) = receives {
             let failed = ["files cannot be received", "files can no longer be received"];
-            service.start("ek-copy", &rights::OF_COPIES, failed, warn, move |stop| receives.run(stop, log));
+            service.start("ek-copy", &rights::OF_COPIES, failed, warn.clone(), move |stop| receives.run(stop, log));
         }
         if let Some(mut sockets) = sockets {
             let failed = ["connections of programs are not carried", "connections of programs are no longer carried"];
@@ -99,7 +99,7 @@ impl BrokerService {
         name: &str,
         keeps: &'static [Capability],
         failed: [&'static str; 2],
-        warn: fn(String),
+        warn: impl Fn(String) + Send + 'static,
         work: impl FnOnce(&AtomicBool) -> Result<(), LinkError> + Send + 'static,
     ) {
         let stop = Arc::clone(&self.stop);

@@ -1,6 +1,6 @@
 //! `link serve`: the broker of a node.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
@@ -12,14 +12,18 @@ use link::{
     rights,
     sockets::Allow,
 };
+use model::{Classified, visible::visible_plain};
 use nix::unistd::{Group, gethostname};
 use sys::privilege::{self, Capability};
 
 use crate::{
-    failure::{Failure, Outcome, note, print_json},
+    failure::{Failure, Outcome, json},
     numbers::bytes,
+    output::{Output, Who, end_soon},
     shown,
 };
+
+const WHO: Who = Who { name: "the broker", stop: "evenkeel link stop" };
 
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
 ///
@@ -166,25 +170,34 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let held = Paths::here().lock()?;
     let mut server = shown::server()?;
     privilege::bound_to(&rights::of_start(settings, !args.cluster.is_empty(), args.receive.is_some()))?;
-    let json = args.json;
-    let tell = move |what: String| match json {
-        // Whoever reads the events may have gone; the broker serves on.
-        true => drop(print_json("link.event", serde_json::json!({ "what": what }))),
-        false => note(what),
+    // The broker does not wait for those who read its lines.
+    let output = Arc::new(Output::start(WHO, args.json)?);
+    let say = {
+        let output = Arc::clone(&output);
+        move |line: String| output.message(&visible_plain(&line))
     };
-    let service = BrokerService::open(held, &options, note, tell)?;
+    let tell = {
+        let (say, output, is_json) = (say.clone(), Arc::clone(&output), args.json);
+        move |what: String| match is_json {
+            true => drop(json("link.event", serde_json::json!({ "what": what })).map(|text| output.show(text + "\n"))),
+            false => say(what),
+        }
+    };
+    let service = BrokerService::open(held, &options, say.clone(), tell)?;
     privilege::drop_all_but(&rights::of_broker(settings))?;
     let carried = service.carried().to_owned();
     let broker = server.add(service)?;
-    note(format_args!(
+    say(format!(
         "{}: node {} serves; delivery: {carried}{}",
         settings.interface,
         settings.name,
         args.receive.as_ref().map(|folder| format!("; files arrive in {}", folder.display())).unwrap_or_default()
     ));
-    server.run(note);
-    note("the broker has ended; connections of root's programs go on");
-    broker.ended().transpose()?;
+    server.run(|failed| say(failed.to_string()));
+    let ended = broker.ended().transpose();
+    end_soon(ended.as_ref().err().map_or(0, |error| error.class().exit_code()));
+    say("the broker has ended; connections of root's programs go on".to_owned());
+    ended?;
     Ok(Outcome::Fine)
 }
 
