@@ -207,7 +207,6 @@ impl Ring {
 
 impl DataPlane for Ring {
     type Ready = Ready;
-    type Rest = ();
     const OUTLIVES_PROCESS: bool = false;
     const SETS_PROMISCUOUS: bool = false;
 
@@ -234,8 +233,7 @@ impl DataPlane for Ring {
         settings: &Settings,
         _memory: &SavedState,
         _before: &SavedState,
-        _notes: &mut Vec<String>,
-    ) -> Result<(), ShieldError> {
+    ) -> Result<Option<String>, ShieldError> {
         let engine = Arc::new(engine);
         match &self.engine {
             Some(holding) => *holding.write().unwrap_or_else(PoisonError::into_inner) = engine,
@@ -248,19 +246,15 @@ impl DataPlane for Ring {
         if let Some(cache) = cache {
             self.cache = cache;
         }
-        Ok(())
+        Ok(None)
     }
 
-    fn settle(&mut self, (): (), _: bool, _: bool, _: &mut Vec<String>) -> Result<(), ShieldError> {
-        Ok(())
-    }
-
-    fn has_ended(&mut self, _: &str) -> Option<ShieldError> {
+    fn check(&mut self, _: &str) -> Result<Vec<String>, ShieldError> {
         if !self.carriers.iter().any(JoinHandle::is_finished) {
-            return None;
+            return Ok(Vec::new());
         }
-        let panicked = || ShieldError::Lacking("a thread that carries frames ended unexpectedly".to_owned());
-        Some(self.end().err().unwrap_or_else(panicked))
+        self.end()?;
+        Err(ShieldError::Lacking("a thread that carries frames ended unexpectedly".to_owned()))
     }
 
     fn end(&mut self) -> Result<(), ShieldError> {
@@ -271,7 +265,7 @@ impl DataPlane for Ring {
     }
 
     fn status(&self, _: &Settings) -> PlaneStatus {
-        PlaneStatus { mode: "packet rings".to_owned(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 }
+        PlaneStatus { mode: "packet rings".to_owned(), ..PlaneStatus::default() }
     }
 
     fn description(&self, _: &Settings) -> String {

@@ -20,7 +20,7 @@ use serve::Lock;
 use super::{
     interface,
     paths::Paths,
-    plane::{Changed, DataPlane, NextRules},
+    plane::{Changed, DataPlane, NextRules, Programs},
     saved_state::SavedState,
     settings::Settings,
     status,
@@ -168,20 +168,23 @@ impl<P: DataPlane> Control<P> {
         let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
         let mut seen = detection.look(|| self.plane.counts(counters.end()), counters);
-        self.plane.remember(detection.detector().regular());
+        if let Some(seen) = self.plane.seen() {
+            seen.age();
+            detection.detector().regular().iter().for_each(|source| seen.note(*source));
+        }
         if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
             self.notes.push(format!("the learned limits cannot be saved for the next process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
             // What is withdrawn has time, and the next attack is to be seen meanwhile.
-            if !urgent && !self.plane.can_withdraw(rules.is_empty()) {
+            let waits = |programs: &mut dyn Programs| !programs.can_withdraw(rules.is_empty());
+            if !urgent && self.plane.programs().is_some_and(waits) {
                 detection.give_again(Duration::ZERO);
-                self.plane.catch_up()?;
+                self.catch_up()?;
                 return Ok(seen);
             }
             let what = if urgent { Changed::Attack } else { Changed::Withdrawn };
-            let prepared = self.plane.is_prepared();
             let began = Instant::now();
             if let Err(error) = self.apply(self.file.clone(), Some(rules), what) {
                 if let Some(detection) = &mut self.detection {
@@ -190,30 +193,23 @@ impl<P: DataPlane> Control<P> {
                 return Err(error);
             }
             if urgent && began.elapsed() > SLOW_MIN {
-                let why = if self.plane.used_preloaded() {
-                    ", though a preloaded program was ready"
-                } else if prepared {
-                    ": they did not fit the preloaded programs, so a new one was loaded"
-                } else {
-                    ": no preloaded program was ready yet"
-                };
+                let why = self.plane.programs().map_or("", |programs| programs.why_slow());
                 let ms = began.elapsed().as_millis();
                 self.notes.push(format!("attack rules took {ms} ms to take effect{why}"));
             }
         } else {
-            self.plane.catch_up()?;
+            self.catch_up()?;
         }
         Ok(seen)
+    }
+
+    fn catch_up(&mut self) -> Result<(), ShieldError> {
+        self.plane.programs().map_or(Ok(()), Programs::catch_up)
     }
 
     /// The period in which [`Control::look`] is to be called; none: nothing is watched.
     pub fn look_every(&self) -> Option<Duration> {
         self.detection.as_ref().map(|detection| Duration::from_millis(detection.detector().config().every_ms))
-    }
-
-    /// Returns whether a program waits for the rules against an attack.
-    pub fn is_prepared(&self) -> bool {
-        self.plane.is_prepared()
     }
 
     /// Returns whether rules that hold challenge.
@@ -251,10 +247,13 @@ impl<P: DataPlane> Control<P> {
     ) -> Result<Prepared<P::Ready>, ShieldError> {
         let (now, settings) = (self.detection.as_ref(), &self.settings);
         let counting = self.plane.counting();
-        let transition = Transition::to(&file, now, &settings.interface, &settings.paths, counting, &mut self.notes)?;
+        let (transition, anew) = Transition::to(&file, now, &settings.interface, &settings.paths, counting)?;
+        self.notes.extend(anew);
         let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
-        self.plane.admit(settings, &file, &mut extra, &mut self.notes)?;
+        if let Some(programs) = self.plane.programs() {
+            self.notes.extend(programs.admit(settings, &file, &mut extra)?);
+        }
         let own = own_addresses(settings)?;
         let mut calm = file.rules.clone();
         calm.rules.splice(0..0, file.management.all(&own, &settings.sessions));
@@ -288,12 +287,16 @@ impl<P: DataPlane> Control<P> {
 
     fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
         let Prepared { transition, file, extra, own, memory, read_at, ready } = prepared;
-        let rest = self.plane.put(ready, &self.settings, &memory, &self.memory, &mut self.notes)?;
+        self.notes.extend(self.plane.put(ready, &self.settings, &memory, &self.memory)?);
         let untold = transition.carry_out(&mut self.detection);
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
-        self.plane.settle(rest, challenged, self.challenges(), &mut self.notes)
+        let challenges = self.challenges();
+        if let Some(programs) = self.plane.programs() {
+            self.notes.extend(programs.settle(challenged, challenges)?);
+        }
+        Ok(())
     }
 
     /// Carries the link state of one of two interfaces over to the other. What was done, in words.
@@ -392,16 +395,17 @@ impl<P: DataPlane> Control<P> {
 impl<P: Upkeep> Control<P> {
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
-        let standing = self.plane.status(&self.settings);
+        let mut standing = self.plane.status(&self.settings);
         let detection = self.detection.as_ref();
         ShieldStatus {
             attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
             sources: detection.map_or_else(Vec::new, Detection::sources),
             protected: detection.map_or_else(Vec::new, |detection| detection.detector().protected()),
-            challenge: self.plane.challenge().filter(|_| self.challenges() || !self.leaves_out_challenges()).cloned(),
-            known_sources: detection
-                .and_then(|_| self.plane.remembered())
-                .map(|(sources, false_positives)| KnownSources { sources, false_positives }),
+            challenge: standing.challenge.take().filter(|_| self.challenges() || !self.leaves_out_challenges()),
+            known_sources: detection.and_then(|_| self.plane.seen()).map(|seen| {
+                let (sources, false_positives) = seen.share();
+                KnownSources { sources, false_positives }
+            }),
             warnings: P::warnings(self),
             reloads: self.reloads,
             reload_error: self.reload_error.clone(),

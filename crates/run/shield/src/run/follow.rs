@@ -7,7 +7,7 @@ use rules::{detect::StepConfig, file::RuleFile};
 use super::{
     control::{Control, Upkeep},
     interface, known,
-    plane::{Changed, DataPlane},
+    plane::Changed,
     syn_answers, warnings,
     xdp::Xdp,
 };

@@ -20,6 +20,7 @@ use super::{preload, syn_answers};
 use crate::{detect, error::ShieldError};
 
 /// The input of preloaded programs, which are usable until it changes.
+#[derive(Debug)]
 pub(super) struct Base {
     /// The rules that hold without mitigations.
     pub(super) rules: Rules,
@@ -30,6 +31,7 @@ pub(super) struct Base {
 }
 
 /// The tables that a filled program has, for a program of their own.
+#[derive(Debug)]
 pub(super) struct Exact {
     pub(super) tables: RuleTables,
     pub(super) config: ShieldConfig,

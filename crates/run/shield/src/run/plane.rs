@@ -1,8 +1,8 @@
 //! The data plane of a shield: a program in the kernel ([`super::xdp`]), or threads of this process ([`crate::between::ring`]).
 
-use std::{fmt::Debug, net::IpAddr};
+use std::fmt::Debug;
 
-use bpf::filter::{ShieldCounts, WatchConfig};
+use bpf::filter::{SeenSources, ShieldCounts, WatchConfig};
 use model::shield::ChallengeStatus;
 use rules::{
     Rule, Rules,
@@ -45,7 +45,7 @@ pub enum Changed {
 }
 
 /// The state of the plane, for `status`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct PlaneStatus {
     /// `native`, `generic`, `packet rings`.
     pub mode: String,
@@ -55,14 +55,14 @@ pub struct PlaneStatus {
     pub heartbeat_age_s: f64,
     /// Times that the program was put back into its place, which others had emptied.
     pub reattached: u64,
+    /// The way in which challenged SYNs are answered; none: nothing challenges, or it is always the same.
+    pub challenge: Option<ChallengeStatus>,
 }
 
-/// Judges frames. [`Control`] tells it by which rules, and does everything that has nothing to do with how.
+/// Judges frames. [`Control`](super::Control) tells it by which rules, and does everything that has nothing to do with how.
 pub trait DataPlane: Debug + Send + Sized {
     /// Rules that are ready to hold.
     type Ready;
-    /// Work that is left once they hold.
-    type Rest;
     /// True if the plane can outlive its process, for a later one.
     const OUTLIVES_PROCESS: bool;
     /// Two interfaces have to be set promiscuous for it.
@@ -74,24 +74,14 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Counts of all packets, and of the first `slots` rules.
     fn counts(&self, slots: usize) -> ShieldCounts;
 
-    /// Acquires what the rules need. Removes from `extra`, the rules of detection, those that this plane cannot run; each removal is noted.
-    fn admit(
-        &mut self,
-        _settings: &Settings,
-        _file: &RuleFile,
-        _extra: &mut Vec<Rule>,
-        _notes: &mut Vec<String>,
-    ) -> Result<(), ShieldError> {
-        Ok(())
-    }
-
     /// Makes rules ready. Names that `counters` has not met get a slot there.
     ///
     /// # Errors
     /// The rules cannot be compiled or loaded; the active ones stay.
     fn prepare(&mut self, next: &NextRules<'_>, counters: &mut Counters) -> Result<Self::Ready, ShieldError>;
 
-    /// Puts rules in the place of those that hold, or begins with them. `memory` is what is known of them, `before` of those before.
+    /// Puts rules in the place of those that hold, or begins with them. `memory` is what is known of them, `before` of those before. Returns
+    /// what could not be done beside.
     ///
     /// # Errors
     /// The kernel refuses; those that hold go on.
@@ -101,67 +91,19 @@ pub trait DataPlane: Debug + Send + Sized {
         settings: &Settings,
         memory: &SavedState,
         before: &SavedState,
-        notes: &mut Vec<String>,
-    ) -> Result<Self::Rest, ShieldError>;
+    ) -> Result<Option<String>, ShieldError>;
 
-    /// Finishes a switch of rules. The arguments say whether the rules before it, and those in force now, answer SYNs by cookies.
+    /// Repairs it where others have taken it away, and returns what had to be done, in words. `name` is that of the shield.
     ///
     /// # Errors
-    /// The rules hold, but nothing can be prepared for an attack.
-    fn settle(
-        &mut self,
-        rest: Self::Rest,
-        challenged: bool,
-        challenges: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<(), ShieldError>;
-
-    /// Returns whether a program waits for rules against an attack.
-    fn is_prepared(&self) -> bool {
-        false
-    }
-
-    /// Returns whether the rules that came last needed no program to be loaded.
-    fn used_preloaded(&self) -> bool {
-        true
-    }
-
-    /// Returns whether rules can be withdrawn without delay; if not, that is tried again soon. `all`: all that are against attacks.
-    fn can_withdraw(&self, _all: bool) -> bool {
-        true
-    }
-
-    /// Remembers sources that were seen while there was no attack.
-    fn remember(&self, _sources: &[IpAddr]) {}
-
-    /// About how many sources are remembered, and the share of strangers that are taken for one of them; none: none are.
-    fn remembered(&self) -> Option<(u64, f64)> {
-        None
-    }
-
-    /// Does what was put off while an attack was urgent.
-    ///
-    /// # Errors
-    /// The kernel refuses; what holds goes on.
-    fn catch_up(&mut self) -> Result<(), ShieldError> {
-        Ok(())
-    }
-
-    /// Sees that programs are where they were put, and returns what had to be done, in words.
-    fn put_back(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Returns why it has ended by itself; none: it goes on. `name` is that of the shield.
-    fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
+    /// It has ended by itself.
+    fn check(&mut self, name: &str) -> Result<Vec<String>, ShieldError>;
 
     /// Ends it, as far as that takes more than dropping it.
     ///
     /// # Errors
     /// The plane had failed before.
-    fn end(&mut self) -> Result<(), ShieldError> {
-        Ok(())
-    }
+    fn end(&mut self) -> Result<(), ShieldError>;
 
     /// Its state.
     fn status(&self, settings: &Settings) -> PlaneStatus;
@@ -169,8 +111,43 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Says how it works, and what becomes of frames when this process dies.
     fn description(&self, settings: &Settings) -> String;
 
-    /// The way in which challenged SYNs are answered; none: nothing challenges, or it is always the same.
-    fn challenge(&self) -> Option<&ChallengeStatus> {
+    /// Programs in the kernel; none: this process judges.
+    fn programs(&mut self) -> Option<&mut dyn Programs> {
         None
     }
+
+    /// The sources that are remembered from the time without an attack; none: none are.
+    fn seen(&self) -> Option<SeenSources<'_>> {
+        None
+    }
+}
+
+/// Programs in the kernel, which take time to be loaded: those for an attack are loaded before it.
+pub trait Programs {
+    /// Acquires what the rules need. Removes from `extra`, the rules of detection, those that cannot be run here, and returns why.
+    fn admit(
+        &mut self,
+        settings: &Settings,
+        file: &RuleFile,
+        extra: &mut Vec<Rule>,
+    ) -> Result<Option<String>, ShieldError>;
+
+    /// Finishes a switch of rules. The arguments say whether the rules before it, and those in force now, answer SYNs by cookies. Returns what
+    /// could not be done beside.
+    ///
+    /// # Errors
+    /// The rules hold, but nothing can be prepared for an attack.
+    fn settle(&mut self, challenged: bool, challenges: bool) -> Result<Option<String>, ShieldError>;
+
+    /// Returns why the rules against an attack that came last took long, as the end of a sentence about it.
+    fn why_slow(&self) -> &'static str;
+
+    /// Returns whether rules can be withdrawn without delay; if not, that is tried again soon. `all`: all that are against attacks.
+    fn can_withdraw(&self, all: bool) -> bool;
+
+    /// Does what was put off while an attack was urgent.
+    ///
+    /// # Errors
+    /// The kernel refuses; what holds goes on.
+    fn catch_up(&mut self) -> Result<(), ShieldError>;
 }

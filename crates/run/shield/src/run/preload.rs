@@ -27,14 +27,16 @@ pub(super) struct Preload {
     /// The program that makes connections of SYN cookies.
     ack: Option<AckProgram>,
     loader: Option<Loader>,
-    /// The tables that came last are in a program that waited.
+    /// For the tables that came last a program waited.
+    waited: bool,
+    /// They are in one that waited.
     filled: bool,
 }
 
 impl Preload {
     pub(super) fn new(protected: &[Prefix]) -> Self {
         let cache = Arc::new(Mutex::new(Cache::expecting(protected)));
-        Self { cache, spares: Vec::new(), ack: None, loader: None, filled: false }
+        Self { cache, spares: Vec::new(), ack: None, loader: None, waited: false, filled: false }
     }
 
     /// The tables of these rules, as far as possible from those before.
@@ -44,6 +46,7 @@ impl Preload {
 
     /// A program that waits, or is about to, with these tables; none: there is none, or it has no room for them.
     pub(super) fn fill(&mut self, tables: &RuleTables) -> Result<Option<Shield>, ShieldError> {
+        self.waited = self.waits();
         // Its load began earlier than one that would begin now.
         while self.spares.is_empty()
             && let Some(loaded) = self.loader.as_mut().filter(|loader| loader.comes()).map(Loader::wait)
@@ -59,9 +62,13 @@ impl Preload {
         Ok(filled)
     }
 
-    /// Returns whether the tables that came last are in a program that waited.
-    pub(super) fn filled(&self) -> bool {
-        self.filled
+    /// Returns how the tables that came last got their program, as the end of a sentence about the time that it took.
+    pub(super) fn why_slow(&self) -> &'static str {
+        match (self.filled, self.waited) {
+            (true, _) => ", though a preloaded program was ready",
+            (false, true) => ": they did not fit the preloaded programs, so a new one was loaded",
+            (false, false) => ": no preloaded program was ready yet",
+        }
     }
 
     /// The program that makes connections of SYN cookies, if it was loaded.

@@ -93,11 +93,8 @@ impl<P: Upkeep> ShieldService<P> {
     fn check(&mut self) -> Result<(), ShieldError> {
         (self.is_due, self.checked_at) = (false, Instant::now());
         let control = &mut self.control;
-        control.notes.extend(control.plane.put_back());
-        if let Some(why) = control.plane.has_ended(&control.name()) {
-            self.leave = false;
-            return Err(why);
-        }
+        let checked = control.plane.check(&control.name());
+        control.notes.extend(checked.inspect_err(|_| self.leave = false)?);
         if control.look_every().is_some_and(|every| self.looked_at.elapsed() >= every) {
             self.looked_at = Instant::now();
             match control.look() {

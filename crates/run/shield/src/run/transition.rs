@@ -49,42 +49,43 @@ pub(crate) enum Transition {
 }
 
 impl Transition {
-    /// To what `file` protects. `notes` gets what there is to say about it.
+    /// To what `file` protects, and why limits are learned anew.
     pub(crate) fn to(
         file: &RuleFile,
         now: Option<&Detection>,
         interface: &str,
         paths: &Paths,
         counting: Counting,
-        notes: &mut Vec<String>,
-    ) -> Result<Self, ShieldError> {
+    ) -> Result<(Self, Option<String>), ShieldError> {
         let protected = &file.rules.protected;
         let Some(now) = now else {
             if protected.is_empty() {
-                return Ok(Self::Same);
+                return Ok((Self::Same, None));
             }
             let watch = counting.watch(protected.len())?;
             let mut first = Detection::start(interface, file.detection.clone(), protected, watch)?;
             let path = learned(paths);
             let memory = Duration::try_from_secs_f64(file.detection.baseline.memory_s).unwrap_or(Duration::MAX);
-            match Learned::read(&path, monotonic(), memory) {
-                Ok(None) => {}
-                Ok(Some(learned)) => first.recall(&learned),
-                Err(why) => notes.push(format!("limits are learned anew: {} cannot be used: {why}", path.display())),
-            }
-            return Ok(Self::First(Box::new(first)));
+            let anew = match Learned::read(&path, monotonic(), memory) {
+                Ok(learned) => {
+                    learned.iter().for_each(|learned| first.recall(learned));
+                    None
+                }
+                Err(why) => Some(format!("limits are learned anew: {} cannot be used: {why}", path.display())),
+            };
+            return Ok((Self::First(Box::new(first)), anew));
         };
         if protected.is_empty() {
-            return Ok(Self::Gone);
+            return Ok((Self::Gone, None));
         }
         let same = now.protected() == *protected;
         if same && *now.detector().config() == file.detection {
-            return Ok(Self::Same);
+            return Ok((Self::Same, None));
         }
         // Maps of its own: what the old program still counts under a number is of another prefix.
         let watch = if same { None } else { Some(counting.watch(protected.len())?) };
         let change = now.prepare(file.detection.clone(), protected, watch)?;
-        Ok(Self::Other(Box::new(change)))
+        Ok((Self::Other(Box::new(change)), None))
     }
 
     /// The configuration for the program.

@@ -1,12 +1,12 @@
 //! The program in the kernel as a data plane: on an interface, or on both of two.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use bpf::{
     XdpMode, chain,
     filter::{
-        Between, Cookies, Heartbeat, HostCookies, KnownPackets, Shield, ShieldAck, ShieldConfig, ShieldCounts,
-        ShieldLink, ShieldShared,
+        Between, Cookies, Heartbeat, HostCookies, KnownPackets, SeenSources, Shield, ShieldAck, ShieldConfig,
+        ShieldCounts, ShieldLink, ShieldShared,
     },
 };
 use model::{
@@ -25,7 +25,7 @@ use super::{
     leftover::Leftover,
     loader::{Base, Exact},
     machine, owner,
-    plane::{Changed, DataPlane, NextRules, PlaneStatus},
+    plane::{Changed, DataPlane, NextRules, PlaneStatus, Programs},
     preload::Preload,
     saved_state::{SavedState, write_state},
     settings::Settings,
@@ -60,6 +60,8 @@ pub struct Xdp {
     /// The program of the rules that hold without mitigations, while it is of use.
     calm: Option<Arc<Shield>>,
     holds_calm: bool,
+    /// Of the rules that hold, until it is done.
+    rest: Option<Rest>,
     _heartbeat: Worker,
 }
 
@@ -72,9 +74,8 @@ pub struct Ready {
 }
 
 /// Work that follows once it is there.
-pub struct Rest(After);
-
-enum After {
+#[derive(Debug)]
+enum Rest {
     /// Programs that wait have to be loaded anew, of prefixes that are protected from now on too.
     Anew { base: Box<Base>, ahead: Option<Preload>, host: Option<Box<HostCookies>> },
     /// The rules stay; the filled program that runs them is replaced.
@@ -162,6 +163,7 @@ fn begin(
         ahead: Preload::new(&file.rules.protected),
         calm: None,
         holds_calm: false,
+        rest: None,
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
     if control.plane.ack.is_none() {
@@ -183,6 +185,11 @@ impl Xdp {
     /// The maps that go on when programs take each other's place.
     pub fn shared(&self) -> &ShieldShared {
         &self.shared
+    }
+
+    /// The way in which challenged SYNs are answered; none: nothing challenges.
+    pub(super) fn challenge(&self) -> Option<&ChallengeStatus> {
+        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
     }
 
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
@@ -235,11 +242,15 @@ impl Control<Xdp> {
     pub fn shared(&self) -> &ShieldShared {
         self.plane.shared()
     }
+
+    /// Returns whether a program waits for the rules against an attack.
+    pub fn is_prepared(&self) -> bool {
+        self.plane.ahead.waits()
+    }
 }
 
 impl DataPlane for Xdp {
     type Ready = Ready;
-    type Rest = Rest;
     const OUTLIVES_PROCESS: bool = true;
     const SETS_PROMISCUOUS: bool = true;
 
@@ -249,31 +260,6 @@ impl DataPlane for Xdp {
 
     fn counts(&self, slots: usize) -> ShieldCounts {
         self.shared.counts_of(slots)
-    }
-
-    fn admit(
-        &mut self,
-        settings: &Settings,
-        file: &RuleFile,
-        extra: &mut Vec<Rule>,
-        notes: &mut Vec<String>,
-    ) -> Result<(), ShieldError> {
-        if self.cookies.is_some() || !(challenges(file) || challenge(extra)) {
-            return Ok(());
-        }
-        // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
-        let both = cookies(settings, &self.choice)
-            .and_then(|c| Ok((accept(settings, Some(&c), &self.choice, self.ahead.ack())?, c)));
-        match both {
-            Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
-            Err(error) if challenges(file) => return Err(error),
-            // What else is to be done against attacks must not wait for what cannot be.
-            Err(error) => {
-                extra.retain(|rule| rule.action != Action::Challenge);
-                notes.push(format!("SYNs of the attack are not challenged: {error}"));
-            }
-        }
-        Ok(())
     }
 
     fn prepare(&mut self, next: &NextRules<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
@@ -298,17 +284,17 @@ impl DataPlane for Xdp {
             return Ok(Ready {
                 shield,
                 calm,
-                rest: Rest(After::Anew { base: Box::new(base), ahead: elsewhere, host: host.map(Box::new) }),
+                rest: Rest::Anew { base: Box::new(base), ahead: elsewhere, host: host.map(Box::new) },
             });
         }
         if let Some(kept) = self.calm.as_ref().filter(|_| calm) {
-            return Ok(Ready { shield: Arc::clone(kept), calm, rest: Rest(After::Same(None)) });
+            return Ok(Ready { shield: Arc::clone(kept), calm, rest: Rest::Same(None) });
         }
         let (shield, exact) = match self.ahead.fill(&tables)? {
             Some(shield) => (shield, Some(Box::new(Exact { tables, config }))),
             None => (Shield::load(&tables, &config, &self.shared)?, None),
         };
-        Ok(Ready { shield: Arc::new(shield), calm, rest: Rest(After::Same(exact)) })
+        Ok(Ready { shield: Arc::new(shield), calm, rest: Rest::Same(exact) })
     }
 
     fn put(
@@ -317,8 +303,8 @@ impl DataPlane for Xdp {
         settings: &Settings,
         memory: &SavedState,
         before: &SavedState,
-        notes: &mut Vec<String>,
-    ) -> Result<Rest, ShieldError> {
+    ) -> Result<Option<String>, ShieldError> {
+        let mut unwritten = None;
         let written = write_state(&settings.paths, memory);
         self.name(&memory.counters)?;
         if !self.attached {
@@ -328,7 +314,7 @@ impl DataPlane for Xdp {
         } else {
             if let Err(error) = written {
                 // What is to be done against an attack does not wait for room on a disk.
-                notes.push(format!(
+                unwritten = Some(format!(
                     "the rules are active, but a process that takes over will not know their counters: {error}"
                 ));
             }
@@ -339,61 +325,99 @@ impl DataPlane for Xdp {
             }
         }
         let Ready { shield, calm, rest } = ready;
-        if calm || matches!(rest.0, After::Anew { .. }) {
+        if calm || matches!(rest, Rest::Anew { .. }) {
             self.calm = calm.then_some(shield);
         }
-        self.holds_calm = calm;
-        Ok(rest)
+        (self.holds_calm, self.rest) = (calm, Some(rest));
+        Ok(unwritten)
     }
 
-    fn settle(
-        &mut self,
-        Rest(rest): Rest,
-        challenged: bool,
-        challenges: bool,
-        notes: &mut Vec<String>,
-    ) -> Result<(), ShieldError> {
-        // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
-        if (challenges || challenged)
-            && let Err(error) = update_connections(self.cookies.as_ref(), challenges)
-        {
-            notes.push(error.to_string());
+    fn check(&mut self, name: &str) -> Result<Vec<String>, ShieldError> {
+        let put_back = self.links.iter().filter_map(|link| link.put_back()).collect();
+        match self.links.iter().find_map(|link| link.why_ended()) {
+            Some(why) => Err(ShieldError::Ended { name: name.to_owned(), why }),
+            None => Ok(put_back),
         }
-        match rest {
-            After::Anew { base, ahead, host } => {
+    }
+
+    fn end(&mut self) -> Result<(), ShieldError> {
+        Ok(())
+    }
+
+    fn status(&self, settings: &Settings) -> PlaneStatus {
+        let none_yet = || PlaneStatus { mode: settings.mode.to_string(), ..PlaneStatus::default() };
+        PlaneStatus {
+            reattached: self.links.iter().map(|link| link.times_put_back()).sum(),
+            challenge: self.challenge().cloned(),
+            ..self.links.first().map_or_else(none_yet, |link| PlaneStatus::of(link, &self.shared))
+        }
+    }
+
+    fn description(&self, settings: &Settings) -> String {
+        let (fail, fail_after) = (settings.fail.word(), settings.fail_after.as_secs_f64());
+        format!("{} XDP; if this process dies, it fails {fail} after {fail_after} s", settings.mode)
+    }
+
+    fn programs(&mut self) -> Option<&mut dyn Programs> {
+        Some(self)
+    }
+
+    fn seen(&self) -> Option<SeenSources<'_>> {
+        Some(self.shared.seen())
+    }
+}
+
+impl Programs for Xdp {
+    fn admit(
+        &mut self,
+        settings: &Settings,
+        file: &RuleFile,
+        extra: &mut Vec<Rule>,
+    ) -> Result<Option<String>, ShieldError> {
+        if self.cookies.is_some() || !(challenges(file) || challenge(extra)) {
+            return Ok(None);
+        }
+        // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
+        let both = cookies(settings, &self.choice)
+            .and_then(|c| Ok((accept(settings, Some(&c), &self.choice, self.ahead.ack())?, c)));
+        match both {
+            Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
+            Err(error) if challenges(file) => return Err(error),
+            // What else is to be done against attacks must not wait for what cannot be.
+            Err(error) => {
+                extra.retain(|rule| rule.action != Action::Challenge);
+                return Ok(Some(format!("SYNs of the attack are not challenged: {error}")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn settle(&mut self, challenged: bool, challenges: bool) -> Result<Option<String>, ShieldError> {
+        // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
+        let updated = match challenges || challenged {
+            true => update_connections(self.cookies.as_ref(), challenges),
+            false => Ok(()),
+        };
+        match self.rest.take() {
+            Some(Rest::Anew { base, ahead, host }) => {
                 self.host = host.map(|host| *host);
                 if let Some(ahead) = ahead {
                     self.ahead = ahead;
                 }
-                self.ahead.begin(*base)
+                self.ahead.begin(*base)?;
             }
-            After::Same(exact) => {
-                self.ahead.order(exact);
-                Ok(())
-            }
+            Some(Rest::Same(exact)) => self.ahead.order(exact),
+            None => {}
         }
+        Ok(updated.err().map(|error| error.to_string()))
     }
 
-    fn is_prepared(&self) -> bool {
-        self.ahead.waits()
-    }
-
-    fn used_preloaded(&self) -> bool {
-        self.ahead.filled()
+    fn why_slow(&self) -> &'static str {
+        self.ahead.why_slow()
     }
 
     fn can_withdraw(&self, all: bool) -> bool {
         (all && self.calm.is_some()) || self.ahead.waits() || !self.ahead.is_loading()
-    }
-
-    fn remember(&self, sources: &[IpAddr]) {
-        let seen = self.shared.seen();
-        seen.age();
-        sources.iter().for_each(|source| seen.note(*source));
-    }
-
-    fn remembered(&self) -> Option<(u64, f64)> {
-        Some(self.shared.seen().share())
     }
 
     fn catch_up(&mut self) -> Result<(), ShieldError> {
@@ -404,34 +428,6 @@ impl DataPlane for Xdp {
         }
         Ok(())
     }
-
-    fn put_back(&mut self) -> Vec<String> {
-        self.links.iter().filter_map(|link| link.put_back()).collect()
-    }
-
-    fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
-        let why = self.links.iter().find_map(|link| link.why_ended())?;
-        Some(ShieldError::Ended { name: name.to_owned(), why })
-    }
-
-    fn status(&self, settings: &Settings) -> PlaneStatus {
-        match self.links.first() {
-            Some(link) => {
-                let reattached = self.links.iter().map(|link| link.times_put_back()).sum();
-                PlaneStatus { reattached, ..PlaneStatus::of(link, &self.shared) }
-            }
-            None => PlaneStatus { mode: settings.mode.to_string(), program_id: 0, heartbeat_age_s: 0.0, reattached: 0 },
-        }
-    }
-
-    fn description(&self, settings: &Settings) -> String {
-        let (fail, fail_after) = (settings.fail.word(), settings.fail_after.as_secs_f64());
-        format!("{} XDP; if this process dies, it fails {fail} after {fail_after} s", settings.mode)
-    }
-
-    fn challenge(&self) -> Option<&ChallengeStatus> {
-        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
-    }
 }
 
 impl PlaneStatus {
@@ -439,7 +435,7 @@ impl PlaneStatus {
     pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
         let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());
         let (mode, program_id) = (link.mode().to_string(), link.program_id());
-        Self { mode, program_id, heartbeat_age_s: silent_ns as f64 / 1e9, reattached: 0 }
+        Self { mode, program_id, heartbeat_age_s: silent_ns as f64 / 1e9, ..Self::default() }
     }
 }
 
