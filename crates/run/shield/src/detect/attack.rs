@@ -53,13 +53,29 @@ pub struct Attack {
     last_above: Duration,
     peak: Rates,
     packets: u64,
-    /// Steps taken against each form that it has had.
+    steps: Steps,
+    judgement: Judgement,
+    /// Its ladder is another one by now: the next look begins it.
+    anew: bool,
+}
+
+/// The steps that were taken, and their rules.
+#[derive(Debug, Clone, Default)]
+struct Steps {
+    /// Their number against each form that the attack has had.
     taken: BTreeMap<(AttackClass, Kind), usize>,
     /// Rules that act, of all steps so far.
     acting: Vec<Rule>,
     /// Rules of the last step while they only count.
     shadow: Vec<Rule>,
+    /// Description of the last step.
     words: String,
+    exhausted: bool,
+}
+
+/// The judgement of the rules that were changed last.
+#[derive(Debug, Clone, Default)]
+struct Judgement {
     since: Duration,
     effect: Effect,
     /// Looks since the last judgement of what comes through.
@@ -69,11 +85,8 @@ pub struct Attack {
     /// Judgements in a row in which something came through that no step has met.
     unmet: u32,
     reported: bool,
-    exhausted: bool,
     /// The rules have changed since the last look that is to be judged: the look in which they began to hold has frames of before.
     fresh: bool,
-    /// Its ladder is another one by now: the next look begins it.
-    anew: bool,
 }
 
 /// Looks together, until they have enough samples: where many prefixes are attacked, each has few.
@@ -127,18 +140,8 @@ impl Attack {
             last_above: now,
             peak: Rates::default(),
             packets: 0,
-            taken: BTreeMap::new(),
-            acting: Vec::new(),
-            shadow: Vec::new(),
-            words: String::new(),
-            since: now,
-            effect: Effect::default(),
-            rest: Rest::default(),
-            through: 0,
-            unmet: 0,
-            reported: false,
-            exhausted: false,
-            fresh: false,
+            steps: Steps::default(),
+            judgement: Judgement { since: now, ..Judgement::default() },
             anew: false,
         };
         let events = attack.next_step(now, prefix, config).into_iter().collect();
@@ -147,7 +150,8 @@ impl Attack {
 
     /// The rules that are to hold now.
     pub fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
-        self.acting.iter().cloned().chain(self.shadow.iter().map(|rule| Rule { shadow: true, ..rule.clone() }))
+        let Steps { acting, shadow, .. } = &self.steps;
+        acting.iter().cloned().chain(shadow.iter().map(|rule| Rule { shadow: true, ..rule.clone() }))
     }
 
     /// Takes the next step against the present class that has something to act on; what nobody waits for is dropped with the one behind. Of traffic that is
@@ -162,7 +166,7 @@ impl Attack {
             if self.busy_alone && !harmless && self.finding.kind != Kind::Icmp {
                 break;
             }
-            self.taken.insert(self.finding.form(), number);
+            self.steps.taken.insert(self.finding.form(), number);
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
             descriptions.push(words);
             found.extend(rules);
@@ -178,37 +182,32 @@ impl Attack {
         }
         let names = found.iter().map(|r| r.name.clone()).collect();
         if shadow {
-            self.shadow = found;
+            self.steps.shadow = found;
         } else {
-            self.acting.extend(found);
+            self.steps.acting.extend(found);
         }
         self.begin_effect(now);
-        self.words = descriptions.join(", ");
-        let action = self.words.clone();
+        self.steps.words = descriptions.join(", ");
+        let action = self.steps.words.clone();
         Some(Happened::Mitigating { step: last, steps: steps.len(), shadow, rules: names, action })
     }
 
     /// Steps taken against the present form.
     fn taken(&self) -> usize {
-        self.taken.get(&self.finding.form()).copied().unwrap_or(0)
+        self.steps.taken.get(&self.finding.form()).copied().unwrap_or(0)
     }
 
     /// Other settings hold than `before`: what only counts by them stops acting, and counts; another ladder is begun at its foot.
     pub fn reconfigure(&mut self, before: &DetectConfig, config: &DetectConfig) {
-        self.anew |= self.taken.keys().any(|&(class, _)| before.ladder(class) != config.ladder(class));
-        if config.shadow.only && !self.acting.is_empty() {
-            self.shadow.splice(0..0, self.acting.drain(..));
-            self.begin_effect(self.since);
+        self.anew |= self.steps.taken.keys().any(|&(class, _)| before.ladder(class) != config.ladder(class));
+        if config.shadow.only && !self.steps.acting.is_empty() {
+            self.steps.shadow.splice(0..0, self.steps.acting.drain(..));
+            self.begin_effect(self.judgement.since);
         }
     }
 
     fn begin_effect(&mut self, now: Duration) {
-        self.since = now;
-        self.effect = Effect::default();
-        self.rest = Rest::default();
-        (self.through, self.unmet) = (0, 0);
-        self.reported = false;
-        self.fresh = true;
+        self.judgement = Judgement { since: now, fresh: true, ..Judgement::default() };
     }
 
     /// Judges another window; [`Happened::Ended`] is its last event.
@@ -231,26 +230,23 @@ impl Attack {
             return vec![self.end()];
         }
         if std::mem::take(&mut self.anew) {
-            self.taken.clear();
-            self.acting.clear();
-            self.shadow.clear();
-            self.exhausted = false;
+            self.steps = Steps::default();
             // Without a step what came through in this look was met by rules that go now: the looks that follow tell.
             self.begin_effect(look.now);
             return self.next_step(look.now, prefix, config).into_iter().collect();
         }
-        if std::mem::replace(&mut self.fresh, look.pending) {
+        if std::mem::replace(&mut self.judgement.fresh, look.pending) {
             // Loading them may have taken longer than a look.
-            self.since = look.now;
+            self.judgement.since = look.now;
             return Vec::new();
         }
         let applied = |rules: &[Rule]| rules.iter().filter_map(|r| look.applied.get(&r.name)).sum::<u64>();
-        let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
+        let of_step = if self.steps.shadow.is_empty() { &self.steps.acting } else { &self.steps.shadow };
         // Only a shadow is judged by its samples, and `only` reports once: nobody asks for more, which would grow with the attack.
-        let samples = if self.shadow.is_empty() || self.reported { &[] } else { look.samples };
+        let samples = if self.steps.shadow.is_empty() || self.judgement.reported { &[] } else { look.samples };
         // Of rules that only count, several count one packet.
-        self.effect.add(look.time, look.counts.packets, applied(of_step).min(look.counts.packets), samples);
-        if self.shadow.is_empty() {
+        self.judgement.effect.add(look.time, look.counts.packets, applied(of_step).min(look.counts.packets), samples);
+        if self.steps.shadow.is_empty() {
             self.escalate(look, baseline, prefix, config)
         } else {
             self.judge_shadow(look.now, known, prefix, config)
@@ -264,13 +260,14 @@ impl Attack {
         } else {
             Duration::ZERO
         });
-        if (self.reported && config.shadow.only) || now - self.since < wait {
+        if (self.judgement.reported && config.shadow.only) || now - self.judgement.since < wait {
             return Vec::new();
         }
-        self.reported = true;
-        let (legitimate_seen, legitimate_share) = self.effect.legitimate(&self.shadow, known, self.began);
+        self.judgement.reported = true;
+        let (legitimate_seen, legitimate_share) =
+            self.judgement.effect.legitimate(&self.steps.shadow, known, self.began);
         let acts = !config.shadow.only && legitimate_share.is_none_or(|part| part <= config.shadow.legitimate_max);
-        let would_apply_pps = self.effect.applied as f64 / self.effect.time.as_secs_f64().max(1e-3);
+        let would_apply_pps = self.judgement.effect.applied as f64 / self.judgement.effect.time.as_secs_f64().max(1e-3);
         let mut events = vec![Happened::Shadowed {
             step: self.taken(),
             would_apply_pps,
@@ -279,14 +276,14 @@ impl Attack {
             enforced: acts,
         }];
         if acts {
-            let rules = std::mem::take(&mut self.shadow);
+            let rules = std::mem::take(&mut self.steps.shadow);
             let names = rules.iter().map(|r| r.name.clone()).collect();
-            self.acting.extend(rules);
+            self.steps.acting.extend(rules);
             self.begin_effect(now);
-            let (step, steps, action) = (self.taken(), config.ladder(self.class()).len(), self.words.clone());
+            let (step, steps, action) = (self.taken(), config.ladder(self.class()).len(), self.steps.words.clone());
             events.push(Happened::Mitigating { step, steps, shadow: false, rules: names, action });
         } else if !config.shadow.only {
-            self.shadow.clear();
+            self.steps.shadow.clear();
             events.extend(self.next_step(now, prefix, config));
         }
         events
@@ -301,21 +298,21 @@ impl Attack {
         prefix: Prefix,
         config: &DetectConfig,
     ) -> Vec<Happened> {
-        self.rest.add(look, &self.acting);
-        if self.rest.samples.len() < SAMPLES_MIN {
+        self.judgement.rest.add(look, &self.steps.acting);
+        if self.judgement.rest.samples.len() < SAMPLES_MIN {
             return Vec::new();
         }
-        let rest = std::mem::take(&mut self.rest);
+        let rest = std::mem::take(&mut self.judgement.rest);
         let left = self.left(&rest, baseline, config);
         let count = |counted: u32, more: bool| if more { counted + 1 } else { 0 };
-        self.through = count(self.through, left.is_some());
-        self.unmet = count(self.unmet, left.as_ref().is_some_and(|left| self.is_unmet(left)));
-        let waited = (look.now - self.since).as_secs_f64();
+        self.judgement.through = count(self.judgement.through, left.is_some());
+        self.judgement.unmet = count(self.judgement.unmet, left.as_ref().is_some_and(|left| self.is_unmet(left)));
+        let waited = (look.now - self.judgement.since).as_secs_f64();
         let is_over = waited >= config.patience_s || (waited >= EFFECT_TIMEOUT_S && self.is_in_vain());
-        if self.unmet < config.confirm && !(is_over && self.through >= config.confirm) {
+        if self.judgement.unmet < config.confirm && !(is_over && self.judgement.through >= config.confirm) {
             return Vec::new();
         }
-        (self.through, self.unmet) = (0, 0);
+        (self.judgement.through, self.judgement.unmet) = (0, 0);
         let Some(Left { finding, above, rates, unmitigated_pps, rest, counts }) = left else { return Vec::new() };
         let busy_alone = is_busy_alone(&above);
         let mut events = Vec::new();
@@ -325,12 +322,12 @@ impl Attack {
         }
         (self.finding, self.busy_alone) = (finding, busy_alone);
         // Met from now on, also where no step of its ladder applies.
-        self.taken.entry(self.finding.form()).or_default();
+        self.steps.taken.entry(self.finding.form()).or_default();
         if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config))
         {
             events.push(next);
-        } else if !self.exhausted {
-            self.exhausted = true;
+        } else if !self.steps.exhausted {
+            self.steps.exhausted = true;
             events.push(Happened::Exhausted { unmitigated_pps });
         }
         events
@@ -339,13 +336,13 @@ impl Attack {
     /// True if no step has met this form yet. Samples do not say which of them begin a flow: what is left of those is guessed.
     fn is_unmet(&self, left: &Left) -> bool {
         let is_sure = left.above.iter().any(|above| above.measure != Measure::NewFlows);
-        is_sure && !self.taken.contains_key(&left.finding.form())
+        is_sure && !self.steps.taken.contains_key(&left.finding.form())
     }
 
     /// The part of `rest` that passes, if it is above a limit.
     fn left(&self, rest: &Rest, baseline: &Baseline, config: &DetectConfig) -> Option<Left> {
         let rates = Rates::of(&rest.counts, rest.time);
-        let weighed = effect::left_over(&rest.samples, &self.acting, &rest.applied, rest.counts.packets);
+        let weighed = effect::left_over(&rest.samples, &self.steps.acting, &rest.applied, rest.counts.packets);
         let mut through = rates;
         for measure in Measure::ALL {
             through.0[measure as usize] *= effect::part_left(&weighed, measure);
@@ -362,7 +359,7 @@ impl Attack {
 
     /// The steps so far have hardly ended anything.
     fn is_in_vain(&self) -> bool {
-        (self.effect.applied as f64) < EFFECT_MIN * self.effect.packets as f64
+        (self.judgement.effect.applied as f64) < EFFECT_MIN * self.judgement.effect.packets as f64
     }
 
     /// No step is left: what names sources or ports may name those that have joined since.
@@ -372,7 +369,7 @@ impl Attack {
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
             let mut names = Vec::new();
             for new in rules {
-                let Some(old) = self.acting.iter_mut().find(|old| old.name == new.name) else { continue };
+                let Some(old) = self.steps.acting.iter_mut().find(|old| old.name == new.name) else { continue };
                 if add_new(&mut old.when.source, &new.when.source)
                     | add_new(&mut old.when.source_port, &new.when.source_port)
                 {

@@ -42,16 +42,23 @@ pub struct Detection {
     heavy: Heavy,
     headroom: Headroom,
     outputs: Outputs,
-    /// Packets of the interface at the last look.
-    packets: u64,
+    last: Last,
     attacks: Vec<AttackStatus>,
-    /// Counts of the mitigations' rules at the last look, and the moment at which they were read.
-    before: HashMap<String, RuleCount>,
-    counted: Instant,
     revision: u64,
     /// The moment from which rules are given again that do not hold yet.
     due: Option<Instant>,
     started: Instant,
+}
+
+/// Counts at the last look.
+#[derive(Debug)]
+struct Last {
+    /// Packets of the interface.
+    packets: u64,
+    /// Of the mitigations' rules.
+    rules: HashMap<String, RuleCount>,
+    /// The moment at which they were read.
+    at: Instant,
 }
 
 /// The outcome of one look.
@@ -105,10 +112,8 @@ impl Detection {
             detector: Detector::new(config, protected),
             heavy: Heavy::default(),
             headroom: Headroom::default(),
-            packets: 0,
+            last: Last { packets: 0, rules: HashMap::new(), at: Instant::now() },
             attacks: Vec::new(),
-            before: HashMap::new(),
-            counted: Instant::now(),
             revision: 0,
             due: None,
             started: Instant::now(),
@@ -187,10 +192,10 @@ impl Detection {
         let mut window = self.reader.look();
         let now = Instant::now();
         let counts = &read();
-        let counted = now - std::mem::replace(&mut self.counted, now);
+        let counted = now - std::mem::replace(&mut self.last.at, now);
         window.pending = self.due.is_some();
         self.heavy.look(&window);
-        let mut before = std::mem::take(&mut self.before);
+        let mut before = std::mem::take(&mut self.last.rules);
         for rule in self.detector.rules() {
             let Some(count) = counters.count(&rule.name, &counts.rules) else { continue };
             // A rule of that name may have counted in an earlier attack.
@@ -199,7 +204,7 @@ impl Detection {
                 |count: &RuleCount| if matches!(rule.action, Action::Limit(_)) { count.limited } else { count.packets };
             let applied = of(&count).saturating_sub(of(&last));
             window.applied.push((rule.name.clone(), within(applied, counted, window.time)));
-            self.before.insert(rule.name, count);
+            self.last.rules.insert(rule.name, count);
         }
         self.look_at_cpus(counts, &mut window);
         let mut seen = Seen {
@@ -225,7 +230,7 @@ impl Detection {
     fn look_at_cpus(&mut self, counts: &ShieldCounts, window: &mut Window) {
         // What is answered counts as challenged alone; what a challenge drops counts twice, which makes the limit no lower than it should be.
         let packets = counts.totals.passed + counts.totals.dropped + counts.totals.challenged;
-        window.packets = packets.saturating_sub(std::mem::replace(&mut self.packets, packets));
+        window.packets = packets.saturating_sub(std::mem::replace(&mut self.last.packets, packets));
         let (baseline, now) = (&self.detector.config().baseline, self.started.elapsed());
         if !baseline.learn || baseline.busy_max >= 1.0 {
             self.headroom = Headroom::default();

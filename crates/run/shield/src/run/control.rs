@@ -39,26 +39,32 @@ use crate::{
 pub struct Control<P> {
     pub(super) settings: Settings,
     pub(crate) plane: P,
-    pub(super) file: RuleFile,
+    pub(super) active: Active,
     /// Detection as the file asks for it, with the steps of ladders that cannot be taken.
     pub(super) requested_detection: DetectConfig,
-    pub(super) memory: SavedState,
-    /// Rules that detection adds.
-    pub(super) extra: Vec<Rule>,
-    /// The machine's addresses in the allow-list.
-    own: Vec<IpAddr>,
     pub(super) detection: Option<Detection>,
     /// The moment at which what was learned was last written down.
     learned_at: Instant,
     pub(super) sides: Option<LinkState>,
     /// True once the move of an interface to another network namespace was reported.
     pub(super) moved: bool,
-    read_at: Now,
     reloads: u64,
     reload_error: Option<String>,
     /// Messages that were not emitted yet.
     pub(super) notes: Vec<String>,
     _lock: Option<Lock>,
+}
+
+/// The rules that hold, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Active {
+    pub(super) file: RuleFile,
+    /// Rules that detection adds.
+    pub(super) extra: Vec<Rule>,
+    /// The machine's addresses in the allow-list.
+    own: Vec<IpAddr>,
+    memory: SavedState,
+    read_at: Now,
 }
 
 /// A data plane that is looked after while it runs.
@@ -78,14 +84,10 @@ const RETRY_PERIOD: Duration = Duration::from_secs(1);
 /// Rules against an attack that take longer are told of.
 const SLOW_MIN: Duration = Duration::from_millis(150);
 
-/// Rules that are ready, with what is to be known of them once they hold.
+/// Rules that are ready.
 struct Prepared<R> {
     transition: Transition,
-    file: RuleFile,
-    extra: Vec<Rule>,
-    own: Vec<IpAddr>,
-    memory: SavedState,
-    read_at: Now,
+    active: Active,
     ready: R,
 }
 
@@ -106,16 +108,18 @@ impl<P: DataPlane> Control<P> {
         let mut control = Self {
             settings,
             plane,
-            file: file.clone(),
+            active: Active {
+                file: file.clone(),
+                extra: Vec::new(),
+                own: Vec::new(),
+                memory: memory.unwrap_or_default(),
+                read_at: Now::read(),
+            },
             requested_detection,
-            memory: memory.unwrap_or_default(),
-            extra: Vec::new(),
-            own: Vec::new(),
             detection: None,
             learned_at: Instant::now(),
             sides: None,
             moved: false,
-            read_at: Now::read(),
             reloads: 0,
             reload_error: None,
             notes,
@@ -166,7 +170,7 @@ impl<P: DataPlane> Control<P> {
     /// The rules against an attack cannot be had; those that hold go on.
     pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
         let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
-        let counters = &self.memory.counters;
+        let counters = &self.active.memory.counters;
         let mut seen = detection.look(|| self.plane.counts(counters.end()), counters);
         if let Some(seen) = self.plane.seen() {
             seen.age();
@@ -176,7 +180,7 @@ impl<P: DataPlane> Control<P> {
             self.notes.push(format!("the learned limits cannot be saved for the next process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
-            let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
+            let urgent = rules.iter().any(|rule| !self.active.extra.contains(rule));
             // What is withdrawn has time, and the next attack is to be seen meanwhile.
             let waits = |programs: &mut dyn Programs| !programs.can_withdraw(rules.is_empty());
             if !urgent && self.plane.programs().is_some_and(waits) {
@@ -186,7 +190,7 @@ impl<P: DataPlane> Control<P> {
             }
             let what = if urgent { Changed::Attack } else { Changed::Withdrawn };
             let began = Instant::now();
-            if let Err(error) = self.apply(self.file.clone(), Some(rules), what) {
+            if let Err(error) = self.apply(self.active.file.clone(), Some(rules), what) {
                 if let Some(detection) = &mut self.detection {
                     detection.give_again(RETRY_PERIOD);
                 }
@@ -214,13 +218,15 @@ impl<P: DataPlane> Control<P> {
 
     /// Returns whether rules that hold challenge.
     pub(super) fn challenges(&self) -> bool {
-        challenges(&self.file) || challenge(&self.extra)
+        challenges(&self.active.file) || challenge(&self.active.extra)
     }
 
     /// Returns whether SYNs of an attack would be challenged if they could be answered.
     pub(super) fn leaves_out_challenges(&self) -> bool {
         let step = StepConfig::Challenge {};
-        self.requested_detection.has(&step) && !self.file.detection.has(&step) && !self.file.rules.protected.is_empty()
+        self.requested_detection.has(&step)
+            && !self.active.file.detection.has(&step)
+            && !self.active.file.rules.protected.is_empty()
     }
 
     /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
@@ -236,7 +242,7 @@ impl<P: DataPlane> Control<P> {
 
     /// Makes the rules that hold ready again, after something changed that they go by, and has them hold.
     pub(super) fn reapply(&mut self) -> Result<(), ShieldError> {
-        self.apply(self.file.clone(), None, Changed::All)
+        self.apply(self.active.file.clone(), None, Changed::All)
     }
 
     fn prepare(
@@ -249,7 +255,7 @@ impl<P: DataPlane> Control<P> {
         let counting = self.plane.counting();
         let (transition, anew) = Transition::to(&file, now, &settings.interface, &settings.paths, counting)?;
         self.notes.extend(anew);
-        let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
+        let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.active.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         if let Some(programs) = self.plane.programs() {
             self.notes.extend(programs.admit(settings, &file, &mut extra)?);
@@ -258,9 +264,9 @@ impl<P: DataPlane> Control<P> {
         let mut calm = file.rules.clone();
         calm.rules.splice(0..0, file.management.all(&own, &settings.sessions));
         let rules = detect::insert(&calm, &extra);
-        let mut memory = self.memory.clone();
+        let mut memory = self.active.memory.clone();
         let coming = rules.rules.iter().map(|rule| rule.name.as_str());
-        let holding = self.memory.rules.iter().map(|rule| rule.name.as_str());
+        let holding = self.active.memory.rules.iter().map(|rule| rule.name.as_str());
         memory.counters.make_room(coming, holding, || self.plane.counts(COUNTERS_MAX).rules);
         let read_at = Now::read();
         let coming = NextRules {
@@ -282,16 +288,16 @@ impl<P: DataPlane> Control<P> {
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
         memory.heartbeat_timeout_s = settings.fail_after.as_secs_f64();
-        Ok(Prepared { transition, file, extra, own, memory, read_at, ready })
+        Ok(Prepared { transition, active: Active { file, extra, own, memory, read_at }, ready })
     }
 
     fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
-        let Prepared { transition, file, extra, own, memory, read_at, ready } = prepared;
-        self.notes.extend(self.plane.put(ready, &self.settings, &memory, &self.memory)?);
+        let Prepared { transition, active, ready } = prepared;
+        self.notes.extend(self.plane.put(ready, &self.settings, &active.memory, &self.active.memory)?);
         let untold = transition.carry_out(&mut self.detection);
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
-        (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
+        self.active = active;
         let challenges = self.challenges();
         if let Some(programs) = self.plane.programs() {
             self.notes.extend(programs.settle(challenged, challenges)?);
@@ -306,7 +312,7 @@ impl<P: DataPlane> Control<P> {
 
     /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
     pub(super) fn follow_clock(&mut self) -> Result<bool, ShieldError> {
-        if !expires_otherwise(&self.file, self.read_at, Now::read()) {
+        if !expires_otherwise(&self.active.file, self.active.read_at, Now::read()) {
             return Ok(false);
         }
         self.reapply().map(|()| true)
@@ -319,12 +325,12 @@ impl<P: DataPlane> Control<P> {
     /// As for [`Control::reload`]; it is tried again when the rules are.
     pub(super) fn follow_addresses(&mut self) -> Result<bool, ShieldError> {
         let now = own_addresses(&self.settings)?;
-        if now == self.own {
+        if now == self.active.own {
             return Ok(false);
         }
-        let rules = |own: &[IpAddr]| self.file.management.all(own, &self.settings.sessions);
-        let differ = rules(&now) != rules(&self.own);
-        self.own = now;
+        let rules = |own: &[IpAddr]| self.active.file.management.all(own, &self.settings.sessions);
+        let differ = rules(&now) != rules(&self.active.own);
+        self.active.own = now;
         if differ {
             self.reapply()?;
         }
@@ -359,7 +365,7 @@ impl<P: DataPlane> Control<P> {
 
     /// The memory of the rules that hold.
     pub fn memory(&self) -> &SavedState {
-        &self.memory
+        &self.active.memory
     }
 
     /// The two interfaces of a gateway.
@@ -368,12 +374,12 @@ impl<P: DataPlane> Control<P> {
     }
 
     pub(super) fn file(&self) -> &RuleFile {
-        &self.file
+        &self.active.file
     }
 
     /// The number of rules that hold.
     pub fn holding(&self) -> Holding {
-        shown::holding_of(&self.memory.rules)
+        shown::holding_of(&self.active.memory.rules)
     }
 
     /// The paths of what outlives its process.
@@ -394,7 +400,7 @@ impl<P: DataPlane> Control<P> {
 
 impl<P: Upkeep> Control<P> {
     pub fn status(&self) -> ShieldStatus {
-        let counts = self.plane.counts(self.memory.counters.end());
+        let counts = self.plane.counts(self.active.memory.counters.end());
         let mut standing = self.plane.status(&self.settings);
         let detection = self.detection.as_ref();
         ShieldStatus {
@@ -410,7 +416,7 @@ impl<P: Upkeep> Control<P> {
             reloads: self.reloads,
             reload_error: self.reload_error.clone(),
             pid: Some(std::process::id()),
-            ..status::of(&self.memory, standing, self.name(), &counts)
+            ..status::of(&self.active.memory, standing, self.name(), &counts)
         }
     }
 }

@@ -39,7 +39,8 @@ impl Control<Xdp> {
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
     fn follow_connections(&self) -> Result<(), ShieldError> {
-        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_saturated(cookies)) else {
+        let Some(cookies) = self.plane.answers.cookies.as_ref().filter(|cookies| syn_answers::is_saturated(cookies))
+        else {
             return Ok(());
         };
         syn_answers::update_connections(Some(cookies), self.challenges())
@@ -48,13 +49,13 @@ impl Control<Xdp> {
     /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
     /// another address would not be answered. What was done, in words.
     fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
-        let active = match self.plane.cookies.as_ref().map(Cookies::mode) {
+        let active = match self.plane.answers.cookies.as_ref().map(Cookies::mode) {
             Some(
                 CookieMode::Host(host) | CookieMode::Kernel(host) | CookieMode::Sources(SourceCookies { host, .. }),
             ) => Some(host.clone()),
             _ => None,
         };
-        let before = [&active, &self.plane.host].into_iter().flatten();
+        let before = [&active, &self.plane.answers.host].into_iter().flatten();
         // What cannot be read now can be the next time.
         let Some(Ok(now)) = (before.clone().count() > 0).then(|| HostCookies::of(&self.settings.interface)) else {
             return Ok(None);
@@ -63,9 +64,9 @@ impl Control<Xdp> {
             return Ok(None);
         };
         if active.is_some()
-            && let Some(cookies) = &mut self.plane.cookies
+            && let Some(cookies) = &mut self.plane.answers.cookies
         {
-            *cookies = cookies.with(self.plane.choice.mode(&self.settings)?);
+            *cookies = cookies.with(self.plane.answers.choice.mode(&self.settings)?);
         }
         self.reapply()?;
         Ok(Some(format!(
@@ -82,45 +83,35 @@ impl Control<Xdp> {
         if self.settings.between.is_some() {
             return Ok(None);
         }
-        if self.plane.choice.until_ns != 0 && !self.plane.choice.lets_handshakes_end() {
-            self.plane.choice.until_ns = 0;
-            if !self.plane.choice.is_cookies() {
-                self.plane.ack = None;
+        let answers = &mut self.plane.answers;
+        if answers.choice.until_ns != 0 && !answers.choice.lets_handshakes_end() {
+            answers.choice.until_ns = 0;
+            if !answers.choice.is_cookies() {
+                answers.ack = None;
                 syn_answers::accept_no_more(&self.settings)?;
             }
         }
-        let unmarked = || self.plane.cookies.as_ref()?.counts().ok().map(|counts| counts.unmarked > 0);
-        let unmarked = unmarked().unwrap_or(false);
-        let next = self.plane.choice.look(&self.settings, unmarked);
-        if next == self.plane.choice.now {
-            self.withhold_answers(false)?;
+        let counts = answers.cookies.as_ref().and_then(|cookies| cookies.counts().ok());
+        let next = answers.choice.look(&self.settings, counts.is_some_and(|counts| counts.unmarked > 0));
+        if next == answers.choice.now {
+            answers.withhold(false)?;
             return Ok(None);
         }
-        let before = (
-            std::mem::replace(&mut self.plane.choice.now, next),
-            self.plane.choice.until_ns,
-            self.plane.cookies.clone(),
-        );
-        let other_way = before.0.as_ref().map(|now| now.method) != self.plane.choice.now.as_ref().map(|now| now.method);
+        let before =
+            (std::mem::replace(&mut answers.choice.now, next), answers.choice.until_ns, answers.cookies.clone());
+        let other_way = before.0.as_ref().map(|now| now.method) != answers.choice.now.as_ref().map(|now| now.method);
         // Where it was sources, they go on until then.
-        self.withhold_answers(other_way)?;
+        answers.withhold(other_way)?;
         if other_way
-            && (self.plane.cookies.is_some() || self.plane.host.is_some())
-            && let Err(error) = self.answer_otherwise()
+            && (answers.cookies.is_some() || answers.host.is_some())
+            && let Err(error) = answers.change(&self.settings).and_then(|()| self.reapply())
         {
-            (self.plane.choice.now, self.plane.choice.until_ns, self.plane.cookies) = before;
+            let answers = &mut self.plane.answers;
+            (answers.choice.now, answers.choice.until_ns, answers.cookies) = before;
             return Err(error);
         }
-        self.withhold_answers(false)?;
-        Ok(self.plane.challenge().map(ChallengeStatus::text))
-    }
-
-    /// Leaves SYNs to the kernel that would be answered by cookies, or answers them again.
-    pub(super) fn withhold_answers(&self, withhold: bool) -> Result<(), ShieldError> {
-        if let Some(cookies) = &self.plane.cookies {
-            cookies.connected()?.set_withheld(withhold);
-        }
-        Ok(())
+        self.plane.answers.withhold(false)?;
+        Ok(self.plane.answers.challenge().map(ChallengeStatus::text))
     }
 
     /// Takes the steps of ladders that challenge in again when SYNs can be answered, and leaves them out when they no longer can. What was done, in words.
@@ -133,17 +124,18 @@ impl Control<Xdp> {
             return Ok(None);
         }
         let mut detection = self.requested_detection.clone();
-        let left_out = interface::leave_out(&self.settings, self.file.rules.protected.is_empty(), &mut detection);
-        if detection.has(&challenge) == self.file.detection.has(&challenge) {
+        let left_out =
+            interface::leave_out(&self.settings, self.active.file.rules.protected.is_empty(), &mut detection);
+        if detection.has(&challenge) == self.active.file.detection.has(&challenge) {
             return Ok(None);
         }
         // Steps that ask what cannot be known here stay out.
         for step in [StepConfig::DropUnknown {}, StepConfig::DropStrangers {}] {
-            if !self.file.detection.has(&step) {
+            if !self.active.file.detection.has(&step) {
                 detection.leave_out(&step);
             }
         }
-        self.apply(RuleFile { detection, ..self.file.clone() }, None, Changed::All)?;
+        self.apply(RuleFile { detection, ..self.active.file.clone() }, None, Changed::All)?;
         let interface = &self.settings.interface;
         Ok(Some(left_out.unwrap_or_else(|| {
             format!("SYNs of an attack are challenged from now on: {interface} can transmit from XDP")
@@ -159,13 +151,13 @@ impl Control<Xdp> {
         if self.settings.between.is_some() {
             return Ok(None);
         }
-        let now = known::look(&self.settings, &mut self.plane.choice.hooks);
+        let now = known::look(&self.settings, &mut self.plane.answers.choice.hooks);
         let before = self.plane.known;
         if now.as_ref().ok() == before.as_ref() {
             return Ok(None);
         }
         let why = now.as_ref().err().map(ToString::to_string);
-        let uses_known = known::are_used(&self.file.rules.rules) || known::are_used(&self.extra);
+        let uses_known = known::are_used(&self.active.file.rules.rules) || known::are_used(&self.active.extra);
         self.plane.known = Some(now.unwrap_or(KnownPackets { nothing: true, ..KnownPackets::default() }));
         if self.plane.known == before {
             return Ok(None);
@@ -180,22 +172,6 @@ impl Control<Xdp> {
             None => "netfilter, forwarding or the interface's address changed: rules with `connection`, `listener` or `source-seen` follow it".to_owned(),
             Some(why) => format!("rules with `connection`, `listener` or `source-seen` apply to no packet: {why}"),
         }))
-    }
-
-    fn answer_otherwise(&mut self) -> Result<(), ShieldError> {
-        match self.plane.choice.is_cookies() {
-            true => self.plane.choice.until_ns = 0,
-            false if self.plane.ack.is_some() => self.plane.choice.let_handshakes_end(),
-            false => {}
-        }
-        if self.plane.cookies.is_some() {
-            let cookies = syn_answers::cookies(&self.settings, &self.plane.choice)?;
-            if self.plane.ack.is_none() {
-                self.plane.ack = syn_answers::accept(&self.settings, Some(&cookies), &self.plane.choice, None)?;
-            }
-            self.plane.cookies = Some(cookies);
-        }
-        self.reapply()
     }
 
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only notes.
@@ -257,6 +233,7 @@ impl Control<Xdp> {
         found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));
         let host = self
             .plane
+            .answers
             .cookies
             .as_ref()
             .filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_) | CookieMode::Kernel(_)));
@@ -272,8 +249,8 @@ impl Control<Xdp> {
         {
             found.push(format!("SYNs of an attack are not challenged: {error}"));
         }
-        found.extend(interface::merged(&self.settings, &self.file, false));
-        found.extend(known::warnings(&self.file, self.plane.known));
+        found.extend(interface::merged(&self.settings, &self.active.file, false));
+        found.extend(known::warnings(&self.active.file, self.plane.known));
         found
     }
 }
@@ -281,7 +258,7 @@ impl Control<Xdp> {
 impl Upkeep for Xdp {
     fn suspect(control: &mut Control<Self>) {
         // A connection that a cookie began would end at rules that have not seen its SYN.
-        if let Err(error) = control.withhold_answers(true) {
+        if let Err(error) = control.plane.answers.withhold(true) {
             control.notes.push(format!("SYNs are answered by cookies until the rules of nftables are read: {error}"));
         }
     }

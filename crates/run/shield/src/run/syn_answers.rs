@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use bpf::filter::{AckProgram, CookieMode, Cookies, ShieldAck};
+use bpf::filter::{AckProgram, CookieMode, Cookies, HostCookies, ShieldAck};
 use host::session;
+use model::shield::ChallengeStatus;
 use rules::{Action, Rule, file::RuleFile};
 
 use super::{challenge::Choice, settings::Settings};
@@ -13,6 +14,56 @@ use crate::error::ShieldError;
 const ACK: &str = "ack";
 /// Sources of each family that are remembered to exist: about 20 MB each.
 const KNOWN_SOURCES_MAX: u32 = 1 << 18;
+
+/// How challenged SYNs are answered, and what that takes beside the program.
+#[derive(Debug)]
+pub(super) struct SynAnswers {
+    pub(super) choice: Choice,
+    pub(super) cookies: Option<Cookies>,
+    /// Settings that SYN-ACKs go by of the programs that were loaded last.
+    pub(super) host: Option<HostCookies>,
+    pub(super) ack: Option<ShieldAck>,
+}
+
+impl SynAnswers {
+    pub(super) fn start(settings: &Settings) -> Self {
+        let mut choice = Choice::start(settings);
+        if !choice.is_cookies() && accepted(settings) {
+            choice.let_handshakes_end();
+        }
+        Self { choice, cookies: None, host: None, ack: None }
+    }
+
+    /// The way in which challenged SYNs are answered; none: nothing challenges.
+    pub(super) fn challenge(&self) -> Option<&ChallengeStatus> {
+        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
+    }
+
+    /// Goes over to the way that was chosen.
+    pub(super) fn change(&mut self, settings: &Settings) -> Result<(), ShieldError> {
+        match self.choice.is_cookies() {
+            true => self.choice.until_ns = 0,
+            false if self.ack.is_some() => self.choice.let_handshakes_end(),
+            false => {}
+        }
+        if self.cookies.is_some() {
+            let cookies = cookies(settings, &self.choice)?;
+            if self.ack.is_none() {
+                self.ack = accept(settings, Some(&cookies), &self.choice, None)?;
+            }
+            self.cookies = Some(cookies);
+        }
+        Ok(())
+    }
+
+    /// Leaves SYNs to the kernel that would be answered by cookies, or answers them again.
+    pub(super) fn withhold(&self, withhold: bool) -> Result<(), ShieldError> {
+        if let Some(cookies) = &self.cookies {
+            cookies.connected()?.set_withheld(withhold);
+        }
+        Ok(())
+    }
+}
 
 /// Returns whether a rule of the file challenges.
 pub(super) fn challenges(file: &RuleFile) -> bool {
@@ -74,7 +125,7 @@ fn is_host(cookies: &Cookies) -> bool {
 }
 
 /// Returns whether a process before this one has left the program that makes connections of cookies.
-pub(super) fn accepted(settings: &Settings) -> bool {
+fn accepted(settings: &Settings) -> bool {
     settings.paths.pins.join(ACK).exists()
 }
 

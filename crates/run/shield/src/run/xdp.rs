@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bpf::{
     XdpMode, chain,
     filter::{
-        Between, Cookies, Heartbeat, HostCookies, KnownPackets, SeenSources, Shield, ShieldAck, ShieldConfig,
-        ShieldCounts, ShieldLink, ShieldShared,
+        Between, Heartbeat, HostCookies, KnownPackets, SeenSources, Shield, ShieldConfig, ShieldCounts, ShieldLink,
+        ShieldShared,
     },
 };
 use model::{
@@ -19,7 +19,6 @@ use serve::Lock;
 use sys::worker::Worker;
 
 use super::{
-    challenge::Choice,
     control::{Control, join},
     heartbeat, interface, known,
     leftover::Leftover,
@@ -29,7 +28,7 @@ use super::{
     preload::Preload,
     saved_state::{SavedState, write_state},
     settings::Settings,
-    syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, update_connections},
+    syn_answers::{SynAnswers, accept, accept_no_more, challenge, challenges, cookies, update_connections},
     transition::Counting,
 };
 use crate::{
@@ -46,12 +45,7 @@ pub struct Xdp {
     pub(super) links: Vec<ShieldLink>,
     /// Programs are in these paths.
     attached: bool,
-    pub(super) cookies: Option<Cookies>,
-    /// The choice of how SYNs are answered.
-    pub(super) choice: Choice,
-    /// Settings that SYN-ACKs go by of the programs that were loaded last.
-    pub(super) host: Option<HostCookies>,
-    pub(super) ack: Option<ShieldAck>,
+    pub(super) answers: SynAnswers,
     /// Lookups that the loaded programs can do for packets; none: no lookup.
     pub(super) known: Option<KnownPackets>,
     /// Frames of the interface begin with the IP header.
@@ -144,20 +138,14 @@ fn begin(
             (Arc::new(shared), Vec::new(), None)
         }
     };
-    let mut choice = Choice::start(&settings);
-    if !choice.is_cookies() && accepted(&settings) {
-        choice.let_handshakes_end();
-    }
-    let known = known::look(&settings, &mut choice.hooks).ok();
+    let mut answers = SynAnswers::start(&settings);
+    let known = known::look(&settings, &mut answers.choice.hooks).ok();
     let plane = Xdp {
         _heartbeat: heartbeat::beat(Arc::clone(&shared))?,
         shared,
         attached: !links.is_empty(),
         links,
-        cookies: None,
-        choice,
-        host: None,
-        ack: None,
+        answers,
         known,
         bare_ip,
         ahead: Preload::new(&file.rules.protected),
@@ -166,11 +154,11 @@ fn begin(
         rest: None,
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
-    if control.plane.ack.is_none() {
+    if control.plane.answers.ack.is_none() {
         accept_no_more(&control.settings)?;
     }
     // The process before this one may have been killed meanwhile.
-    control.withhold_answers(false)?;
+    control.plane.answers.withhold(false)?;
     let answered = control.status().challenge.as_ref().map(ChallengeStatus::text);
     control.notes.extend(answered);
     Ok(control)
@@ -185,11 +173,6 @@ impl Xdp {
     /// The maps that go on when programs take each other's place.
     pub fn shared(&self) -> &ShieldShared {
         &self.shared
-    }
-
-    /// The way in which challenged SYNs are answered; none: nothing challenges.
-    pub(super) fn challenge(&self) -> Option<&ChallengeStatus> {
-        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
     }
 
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
@@ -224,7 +207,7 @@ impl Xdp {
         let first = next.calm.protected.first().filter(|_| next.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&next.file.detection, *first));
         if config.cookies.is_none() && challenge(&template) {
-            config.cookies = cookies(next.settings, &self.choice).ok();
+            config.cookies = cookies(next.settings, &self.answers.choice).ok();
         }
         if config.known.is_none() {
             template.iter_mut().for_each(|rule| rule.when.known = Default::default());
@@ -269,7 +252,7 @@ impl DataPlane for Xdp {
         let tables = elsewhere.as_ref().unwrap_or(&self.ahead).tables(next.rules, counters, next.now)?;
         let config = ShieldConfig {
             heartbeat: Some(Heartbeat { timeout: settings.fail_after, closed: settings.fail == Fail::Closed }),
-            cookies: self.cookies.clone(),
+            cookies: self.answers.cookies.clone(),
             watch: next.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
             known: self.known,
@@ -348,7 +331,7 @@ impl DataPlane for Xdp {
         let none_yet = || PlaneStatus { mode: settings.mode.to_string(), ..PlaneStatus::default() };
         PlaneStatus {
             reattached: self.links.iter().map(|link| link.times_put_back()).sum(),
-            challenge: self.challenge().cloned(),
+            challenge: self.answers.challenge().cloned(),
             ..self.links.first().map_or_else(none_yet, |link| PlaneStatus::of(link, &self.shared))
         }
     }
@@ -374,14 +357,14 @@ impl Programs for Xdp {
         file: &RuleFile,
         extra: &mut Vec<Rule>,
     ) -> Result<Option<String>, ShieldError> {
-        if self.cookies.is_some() || !(challenges(file) || challenge(extra)) {
+        if self.answers.cookies.is_some() || !(challenges(file) || challenge(extra)) {
             return Ok(None);
         }
         // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
-        let both = cookies(settings, &self.choice)
-            .and_then(|c| Ok((accept(settings, Some(&c), &self.choice, self.ahead.ack())?, c)));
+        let both = cookies(settings, &self.answers.choice)
+            .and_then(|c| Ok((accept(settings, Some(&c), &self.answers.choice, self.ahead.ack())?, c)));
         match both {
-            Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
+            Ok((ack, cookies)) => (self.answers.ack, self.answers.cookies) = (ack, Some(cookies)),
             Err(error) if challenges(file) => return Err(error),
             // What else is to be done against attacks must not wait for what cannot be.
             Err(error) => {
@@ -395,12 +378,12 @@ impl Programs for Xdp {
     fn settle(&mut self, challenged: bool, challenges: bool) -> Result<Option<String>, ShieldError> {
         // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
         let updated = match challenges || challenged {
-            true => update_connections(self.cookies.as_ref(), challenges),
+            true => update_connections(self.answers.cookies.as_ref(), challenges),
             false => Ok(()),
         };
         match self.rest.take() {
             Some(Rest::Anew { base, ahead, host }) => {
-                self.host = host.map(|host| *host);
+                self.answers.host = host.map(|host| *host);
                 if let Some(ahead) = ahead {
                     self.ahead = ahead;
                 }
