@@ -24,7 +24,7 @@ use super::{
     saved_state::SavedState,
     settings::Settings,
     status,
-    syn_answers::{challenge, challenges},
+    syn_answers::challenges,
     transition::{self, Transition},
 };
 use crate::{
@@ -218,7 +218,7 @@ impl<P: DataPlane> Control<P> {
 
     /// Returns whether rules that hold challenge.
     pub(super) fn challenges(&self) -> bool {
-        challenges(&self.active.file) || challenge(&self.active.extra)
+        challenges(&self.active.file.rules.rules) || challenges(&self.active.extra)
     }
 
     /// Returns whether SYNs of an attack would be challenged if they could be answered.
@@ -371,10 +371,6 @@ impl<P: DataPlane> Control<P> {
     /// The two interfaces of a gateway.
     pub(crate) fn pair(&self) -> Option<&Pair> {
         self.settings.between.as_ref()
-    }
-
-    pub(super) fn file(&self) -> &RuleFile {
-        &self.active.file
     }
 
     /// The number of rules that hold.

@@ -129,7 +129,8 @@ pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Optio
 
 /// Settings for SYN-ACKs of rules that hold, or may come to hold against an attack; none: there are no such rules.
 pub(super) fn host(settings: &Settings, file: &RuleFile) -> Option<HostCookies> {
-    let wanted = settings.between.is_none() && (syn_answers::challenges(file) || !file.rules.protected.is_empty());
+    let wanted =
+        settings.between.is_none() && (syn_answers::challenges(&file.rules.rules) || !file.rules.protected.is_empty());
     wanted.then(|| HostCookies::of(&settings.interface).ok()).flatten()
 }
 

@@ -226,7 +226,7 @@ impl<P: Upkeep> Control<P> {
     fn reload_timed(&mut self, requester: &Requester) -> Answer {
         let begun = Instant::now();
         match self.reload(requester) {
-            Ok(warnings) => reloaded(self.holding(), self.file(), begun.elapsed(), warnings),
+            Ok(warnings) => reloaded(self.holding(), &self.active.file, begun.elapsed(), warnings),
             Err(error) => Answer::new(false, format!("Reload refused; the old rules stay active: {error}")),
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use bpf::filter::{AckProgram, CookieMode, Cookies, HostCookies, ShieldAck};
 use host::session;
 use model::shield::ChallengeStatus;
-use rules::{Action, Rule, file::RuleFile};
+use rules::{Action, Rule};
 
 use super::{challenge::Choice, settings::Settings};
 use crate::error::ShieldError;
@@ -65,13 +65,8 @@ impl SynAnswers {
     }
 }
 
-/// Returns whether a rule of the file challenges.
-pub(super) fn challenges(file: &RuleFile) -> bool {
-    challenge(&file.rules.rules)
-}
-
 /// Returns whether one of these rules challenges.
-pub(super) fn challenge(rules: &[Rule]) -> bool {
+pub(super) fn challenges(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| rule.action == Action::Challenge)
 }
 

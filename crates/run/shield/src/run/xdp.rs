@@ -28,7 +28,7 @@ use super::{
     preload::Preload,
     saved_state::{SavedState, write_state},
     settings::Settings,
-    syn_answers::{SynAnswers, accept, accept_no_more, challenge, challenges, cookies, update_connections},
+    syn_answers::{SynAnswers, accept, accept_no_more, challenges, cookies, update_connections},
     transition::Counting,
 };
 use crate::{
@@ -170,11 +170,6 @@ impl Xdp {
         self.links.first().map(|link| link.interface())
     }
 
-    /// The maps that go on when programs take each other's place.
-    pub fn shared(&self) -> &ShieldShared {
-        &self.shared
-    }
-
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
         match &mut self.links[..] {
             [first, second] => ShieldLink::put_both(first, second, shield)?,
@@ -206,7 +201,7 @@ impl Xdp {
     fn base(&self, next: &NextRules<'_>, mut config: ShieldConfig) -> Base {
         let first = next.calm.protected.first().filter(|_| next.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&next.file.detection, *first));
-        if config.cookies.is_none() && challenge(&template) {
+        if config.cookies.is_none() && challenges(&template) {
             config.cookies = cookies(next.settings, &self.answers.choice).ok();
         }
         if config.known.is_none() {
@@ -221,11 +216,6 @@ impl Xdp {
 }
 
 impl Control<Xdp> {
-    /// The maps that go on when programs take each other's place.
-    pub fn shared(&self) -> &ShieldShared {
-        self.plane.shared()
-    }
-
     /// Returns whether a program waits for the rules against an attack.
     pub fn is_prepared(&self) -> bool {
         self.plane.ahead.waits()
@@ -357,7 +347,7 @@ impl Programs for Xdp {
         file: &RuleFile,
         extra: &mut Vec<Rule>,
     ) -> Result<Option<String>, ShieldError> {
-        if self.answers.cookies.is_some() || !(challenges(file) || challenge(extra)) {
+        if self.answers.cookies.is_some() || !(challenges(&file.rules.rules) || challenges(extra)) {
             return Ok(None);
         }
         // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
@@ -365,7 +355,7 @@ impl Programs for Xdp {
             .and_then(|c| Ok((accept(settings, Some(&c), &self.answers.choice, self.ahead.ack())?, c)));
         match both {
             Ok((ack, cookies)) => (self.answers.ack, self.answers.cookies) = (ack, Some(cookies)),
-            Err(error) if challenges(file) => return Err(error),
+            Err(error) if challenges(&file.rules.rules) => return Err(error),
             // What else is to be done against attacks must not wait for what cannot be.
             Err(error) => {
                 extra.retain(|rule| rule.action != Action::Challenge);
