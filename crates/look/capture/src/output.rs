@@ -72,13 +72,33 @@ pub enum Target {
     File(PathBuf, Rotation),
 }
 
+/// Packets in a series, and their times in nanoseconds since the epoch.
+#[derive(Debug, Clone, Copy, Default)]
+struct Span {
+    packets: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Span {
+    fn at(ns: u64) -> Self {
+        Self { packets: 1, first_ns: ns, last_ns: ns }
+    }
+
+    fn add(&mut self, later: Self) {
+        if self.packets == 0 {
+            self.first_ns = later.first_ns;
+        }
+        self.last_ns = self.last_ns.max(later.last_ns);
+        self.packets += later.packets;
+    }
+}
+
 /// Encoded packets: whole blocks, and what the output wants to know of them without looking at each.
 #[derive(Debug, Default)]
 pub struct Chunk {
     pub bytes: Vec<u8>,
-    packets: u64,
-    first_ns: u64,
-    last_ns: u64,
+    span: Span,
 }
 
 impl Chunk {
@@ -90,17 +110,13 @@ impl Chunk {
     /// Notes a packet that was put in, by its time in nanoseconds since the epoch.
     #[inline]
     pub fn note(&mut self, ns: u64) {
-        if self.packets == 0 {
-            self.first_ns = ns;
-        }
-        self.last_ns = self.last_ns.max(ns);
-        self.packets += 1;
+        self.span.add(Span::at(ns));
     }
 
     /// Empties it, and keeps its room.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        (self.packets, self.first_ns, self.last_ns) = (0, 0, 0);
+        self.span = Span::default();
     }
 }
 
@@ -113,9 +129,7 @@ pub struct Output {
     path: PathBuf,
     number: u32,
     written: u64,
-    packets: u64,
-    first_ns: u64,
-    last_ns: u64,
+    span: Span,
     /// When it was begun, in seconds since the epoch.
     begun_s: u64,
     /// Packets lost that earlier files have told of.
@@ -150,9 +164,7 @@ impl Output {
             path,
             number: 1,
             written: 0,
-            packets: 0,
-            first_ns: 0,
-            last_ns: 0,
+            span: Span::default(),
             begun_s,
             reported: 0,
             lost: 0,
@@ -185,7 +197,7 @@ impl Output {
                     self.rotate(&rotation, ns, by_time)?;
                     from = at;
                 }
-                self.note(ns);
+                self.span.add(Span::at(ns));
             }
             at += block.len();
         }
@@ -196,7 +208,7 @@ impl Output {
     fn is_old(&self, rotation: &Rotation, ns: u64) -> bool {
         let Some(seconds) = rotation.seconds else { return false };
         match rotation.naming {
-            Naming::Numbered => self.packets > 0 && ns.saturating_sub(self.first_ns) / SECOND_NS >= seconds,
+            Naming::Numbered => self.span.packets > 0 && ns.saturating_sub(self.span.first_ns) / SECOND_NS >= seconds,
             Naming::Tcpdump => (ns / SECOND_NS).saturating_sub(self.begun_s) >= seconds,
         }
     }
@@ -204,27 +216,14 @@ impl Output {
     /// A packet of that size belongs to the next file. tcpdump's files end with the packet that makes them too large.
     fn is_full(&self, rotation: &Rotation, pending: u64, next: u64) -> bool {
         let next = if rotation.naming == Naming::Numbered { next + TAIL_BYTES } else { 0 };
-        self.packets > 0
+        self.span.packets > 0
             && (rotation.bytes.is_some_and(|max| self.written + pending + next > max)
-                || rotation.packets.is_some_and(|max| self.packets >= max))
-    }
-
-    /// Counts a packet of the file.
-    fn note(&mut self, ns: u64) {
-        if self.packets == 0 {
-            self.first_ns = ns;
-        }
-        self.last_ns = self.last_ns.max(ns);
-        self.packets += 1;
+                || rotation.packets.is_some_and(|max| self.span.packets >= max))
     }
 
     /// Appends blocks without looking at each: all readers wait for the output, and their chunks say enough.
     fn append(&mut self, chunk: &Chunk) -> Result<(), OutputError> {
-        if self.packets == 0 {
-            self.first_ns = chunk.first_ns;
-        }
-        self.last_ns = self.last_ns.max(chunk.last_ns);
-        self.packets += chunk.packets;
+        self.span.add(chunk.span);
         self.put(&chunk.bytes)
     }
 
@@ -256,7 +255,7 @@ impl Output {
         let whole: usize = pcapng::blocks(&bytes[..done]).map(|(_, block, _)| block.len()).sum();
         // A pipe cannot be cut, and a file that cannot be cut ends in a part of a block: readers say so and go on.
         let _ = self.file.set_len(self.written + whole as u64);
-        OutputError::Write { path: self.path.clone(), kept: (self.packets + kept).saturating_sub(all), source }
+        OutputError::Write { path: self.path.clone(), kept: (self.span.packets + kept).saturating_sub(all), source }
     }
 
     fn head(&mut self) -> Result<(), OutputError> {
@@ -273,11 +272,11 @@ impl Output {
             return Ok(());
         }
         let totals = Totals {
-            start_ns: self.first_ns,
-            end_ns: self.last_ns,
-            received: self.packets + dropped,
+            start_ns: self.span.first_ns,
+            end_ns: self.span.last_ns,
+            received: self.span.packets + dropped,
             dropped,
-            delivered: self.packets,
+            delivered: self.span.packets,
         };
         let mut bytes = Vec::new();
         pcapng::tail(&mut bytes, &totals);
@@ -303,7 +302,7 @@ impl Output {
         let name = names.next(self.begun_s, by_time)?;
         (self.file, self.path) = create(&self.target, Some((folder, &name)))?;
         self.number += 1;
-        (self.written, self.packets, self.first_ns, self.last_ns) = (0, 0, 0, 0);
+        (self.written, self.span) = (0, Span::default());
         self.head()?;
         if let Some((folder, names)) = &self.folder
             && let Some(old) = names.oldest()
