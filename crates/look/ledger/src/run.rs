@@ -26,7 +26,7 @@ use crate::{
     filter::Filter,
     input::{Interval, Routed},
     others::Others,
-    trace,
+    trace::{self, Names},
     verdict::{Head, report},
 };
 
@@ -88,14 +88,12 @@ pub struct Ledger {
     root: Root,
     reader: StackReader,
     trace: Option<DropTrace>,
-    reasons: DropReasons,
-    symbols: Option<KernelSymbols>,
+    names: Names,
     others: Option<Others>,
     rings: Option<RingSockets>,
     filter: Option<Filter>,
-    netns: u32,
-    hostname: String,
-    kernel: String,
+    /// Of all reports: machine and namespace.
+    head: Head,
     /// The interfaces that were asked for: their index, and their name then.
     wanted: BTreeMap<u32, String>,
     /// Unread sources, with the reasons.
@@ -105,7 +103,7 @@ pub struct Ledger {
 
 impl std::fmt::Debug for Ledger {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ledger").field("netns", &self.netns).field("wanted", &self.wanted).finish_non_exhaustive()
+        f.debug_struct("Ledger").field("netns", &self.head.netns).field("wanted", &self.wanted).finish_non_exhaustive()
     }
 }
 
@@ -133,19 +131,21 @@ impl Ledger {
             })
             .ok();
         let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
-        let netns = host::namespace::own().map_or(0, |netns| netns as u32);
-        let mut ledger = Self {
-            reader: StackReader::open(),
+        let head = Head {
             hostname: root.read_trimmed("proc/sys/kernel/hostname").unwrap_or_default(),
             kernel: root.read_trimmed("proc/sys/kernel/osrelease").unwrap_or_default(),
+            netns: host::namespace::own().map_or(0, |netns| netns as u32),
+            ..Head::default()
+        };
+        let mut ledger = Self {
+            reader: StackReader::open(),
             root,
             trace,
-            reasons,
-            symbols,
+            names: Names { reasons, symbols },
             others,
             rings,
             filter: options.filter,
-            netns,
+            head,
             wanted: BTreeMap::new(),
             lacking,
             last: Reading::nothing(),
@@ -174,12 +174,10 @@ impl Ledger {
         let interval = self.interval(&now, &mut notes);
         let head = Head {
             timestamp: time_text(),
-            hostname: self.hostname.clone(),
-            kernel: self.kernel.clone(),
-            netns: self.netns,
             interfaces: self.wanted.values().cloned().collect(),
             trace: shown(self.last.drops.as_ref(), now.drops.as_ref(), &interval),
             notes,
+            ..self.head.clone()
         };
         self.last = now;
         Ok(report(&interval, head))
@@ -241,10 +239,9 @@ impl Ledger {
         let drops = match (&now.drops, &before.drops) {
             (Some(now), Some(before)) => {
                 notes.extend(trace::crowded(before, now));
-                let (filter, symbols) = (self.filter.as_ref(), self.symbols.as_mut());
-                details = trace::details(before, now, self.netns, filter, &self.reasons, symbols);
-                let raw = trace::drops(before, now, self.netns);
-                Some(trace::named(&raw, &self.reasons, self.symbols.as_mut()))
+                details = trace::details(before, now, self.head.netns, self.filter.as_ref(), &mut self.names);
+                let raw = trace::drops(before, now, self.head.netns);
+                Some(trace::named(&raw, &mut self.names))
             }
             _ => None,
         };
@@ -286,7 +283,7 @@ impl Ledger {
             });
         }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
-            let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);
+            let rings = trace::rings(before, now_rings, self.head.netns, &now.stack.links);
             interval.sockets.retain(|s| !s.packet);
             interval.sockets.extend(rings.into_iter().filter(|s| !ours(s.inode)));
             interval.rings_known = true;
@@ -302,7 +299,7 @@ impl Ledger {
         if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
             let queues = |(index, path): (&u32, &FastPath)| Some((path.queues?, *index));
             let queues = self.last.routed.iter().chain(routed).filter_map(queues).collect();
-            interval.xdp_losses = trace::xdp_losses(before, now, self.netns, &interval.interfaces, &queues);
+            interval.xdp_losses = trace::xdp_losses(before, now, self.head.netns, &interval.interfaces, &queues);
         }
         interval
     }

@@ -98,13 +98,27 @@ pub(crate) fn crowded(before: &DropRead, now: &DropRead) -> Option<String> {
     })
 }
 
+/// The names of reasons and functions.
+pub(crate) struct Names {
+    pub(crate) reasons: DropReasons,
+    pub(crate) symbols: Option<KernelSymbols>,
+}
+
+impl Names {
+    fn reason(&self, reason: u32) -> String {
+        self.reasons.name(reason).into_owned()
+    }
+
+    fn function(&mut self, address: u64) -> Option<String> {
+        Some(self.symbols.as_mut()?.lookup_or_reload(address)?.function().to_owned())
+    }
+}
+
 /// Gives drops the names of their reasons and functions.
-pub(crate) fn named(drops: &[DropCount], reasons: &DropReasons, mut symbols: Option<&mut KernelSymbols>) -> Vec<Drop> {
+pub(crate) fn named(drops: &[DropCount], names: &mut Names) -> Vec<Drop> {
     let one = |d: &DropCount| Drop {
-        reason: reasons.name(d.reason).into_owned(),
-        function: symbols
-            .as_mut()
-            .and_then(|s| s.lookup_or_reload(d.location).map(|symbol| symbol.function().to_owned())),
+        reason: names.reason(d.reason),
+        function: names.function(d.location),
         ifindex: d.ifindex,
         protocol: d.protocol,
         socket: d.socket,
@@ -122,14 +136,10 @@ pub(crate) fn details(
     now: &DropRead,
     netns: u32,
     filter: Option<&Filter>,
-    reasons: &DropReasons,
-    mut symbols: Option<&mut KernelSymbols>,
+    names: &mut Names,
 ) -> Vec<Detail> {
     let key = |d: &DropDetail| (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.kind, d.flow);
     let earlier: BTreeMap<_, u64> = before.details.iter().map(|d| (key(d), d.packets)).collect();
-    let mut function = |address: u64| {
-        symbols.as_mut().and_then(|s| s.lookup_or_reload(address).map(|symbol| symbol.function().to_owned()))
-    };
     let mut details = Vec::new();
     for detail in now.details.iter().filter(|d| d.netns == netns && (d.ifindex != 0 || d.protocol != 0)) {
         // Where it became less, another one had its room meanwhile.
@@ -140,10 +150,10 @@ pub(crate) fn details(
             continue;
         }
         let stack: Vec<String> =
-            detail.stack.iter().map(|&a| function(a).unwrap_or_else(|| format!("{a:#x}"))).collect();
+            detail.stack.iter().map(|&a| names.function(a).unwrap_or_else(|| format!("{a:#x}"))).collect();
         let drop = Drop {
-            reason: reasons.name(detail.reason).into_owned(),
-            function: function(detail.location),
+            reason: names.reason(detail.reason),
+            function: names.function(detail.location),
             ifindex: detail.ifindex,
             protocol: detail.protocol,
             kind: detail.kind,
