@@ -172,7 +172,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     bridge -= bridged;
 
     // IP: both what arrived and what was made here goes in; what is delivered and transmitted comes out.
-    let taken: i64 = interval.rules.iter().filter(|r| r.taken).map(|r| r.packets as i64).sum();
+    let taken: i64 = interval.netfilter.rules.iter().filter(|r| r.taken).map(|r| r.packets as i64).sum();
     let kept_fragments = ip.fragments_joined - stage_of(found, "fragments");
     let joined_fragments = kept_fragments.max(0);
     let (cut_inside, cut_outside) = if ip.counted_last { (ip.fragments_made, 0) } else { (0, ip.fragments_made) };
@@ -214,10 +214,10 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     place(&mut link);
 
     // What waits for an answer to ARP is seen by no counter, nor is what waited before and is given up now.
-    let wait_neighbour = out.clamp(0, interval.neighbour_room as i64);
+    let wait_neighbour = out.clamp(0, interval.room.neighbours as i64);
     let waited_neighbour = (-out).clamp(0, stage_of(found, "neighbour-failed"));
     out += waited_neighbour - wait_neighbour;
-    let wait_tun = out.clamp(0, interval.tun_room as i64);
+    let wait_tun = out.clamp(0, interval.room.tun as i64);
     out -= wait_tun;
 
     // What IP transmitted beyond what was made here was forwarded.
@@ -341,7 +341,7 @@ fn add(entries: &mut Vec<Entry>, interface: &Interface, packets: i64, verb: &str
 
 /// Frames of an interface's XDP program that were lost in a certain way.
 fn xdp_lost(interface: &Interface, interval: &Interval, lost: impl Fn(&XdpFailure) -> bool) -> u64 {
-    interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index && lost(f)).map(|f| f.packets).sum()
+    interval.trace.xdp_losses.iter().filter(|f| f.ifindex == interface.index && lost(f)).map(|f| f.packets).sum()
 }
 
 /// Frames that the fast path forwarded and that the way out took.

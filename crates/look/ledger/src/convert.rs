@@ -14,7 +14,7 @@ use host::{
 use model::xdp::XdpMode;
 use sys::ethtool::Ethtool;
 
-use crate::input::{Interface, NicLoss, QdiscDone, RuleLoss, SocketLoss, XdpDone};
+use crate::input::{Interface, NicLoss, QdiscDone, Room, RuleLoss, SocketLoss, XdpDone};
 
 /// Files read beside the stack's own counters.
 #[derive(Debug, Clone, Default)]
@@ -25,10 +25,7 @@ pub(crate) struct Machine {
     pub(crate) stacked: Vec<u32>,
     /// Virtual links that receive by NAPI.
     pub(crate) napi: Vec<u32>,
-    /// Packets that may wait for answers to ARP and neighbour discovery.
-    pub(crate) neighbour_room: u64,
-    /// Packets that may wait for the programs behind tun devices.
-    pub(crate) tun_room: u64,
+    pub(crate) room: Room,
 }
 
 /// A packet that waits for a neighbour takes at least so many bytes of the queue's room.
@@ -79,8 +76,7 @@ impl Machine {
                 .filter(|(_, l)| l.kind == "veth" && (native(l) || gro(&l.name) == Some(true)))
                 .map(|(&i, _)| i)
                 .collect(),
-            neighbour_room: neighbour_room(root, &stack.links),
-            tun_room: tun_room(root, &stack.links),
+            room: Room { neighbours: neighbour_room(root, &stack.links), tun: tun_room(root, &stack.links) },
         }
     }
 }

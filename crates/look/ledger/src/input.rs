@@ -15,12 +15,7 @@ pub struct Interval {
     pub interfaces: Vec<Interface>,
     /// IP, ICMP, UDP, TCP.
     pub protocols: Protocols,
-    /// Connection tracking; none without it.
-    pub conntrack: Option<Conntrack>,
-    /// Losses of rules, policies and chains of netfilter that have counters.
-    pub rules: Vec<RuleLoss>,
-    /// Rules and policies that drop and have none.
-    pub uncounted: Vec<RuleLoss>,
+    pub netfilter: Netfilter,
     /// TCP sockets that listen, and whose queue is full of connections that wait to be accepted.
     pub full_listeners: Vec<SocketLoss>,
     /// Packets lost at full backlogs by the flow limit, over all CPUs and namespaces (softnet_stat).
@@ -31,23 +26,45 @@ pub struct Interval {
     pub sockets: Vec<SocketLoss>,
     /// True if `sockets` holds for rings of AF_PACKET too (their counters were read in the kernel).
     pub rings_known: bool,
-    /// The drops that the kernel's tracepoint told; none when it was not traced.
+    pub trace: Trace,
+    /// At the end of the interval.
+    pub room: Room,
+    /// Largest shift between the times of the readings of different counters, in seconds.
+    pub skew_s: f64,
+}
+
+/// Counts of netfilter.
+#[derive(Debug, Clone, Default)]
+pub struct Netfilter {
+    /// Connection tracking; none without it.
+    pub conntrack: Option<Conntrack>,
+    /// Losses of rules, policies and chains that have counters.
+    pub rules: Vec<RuleLoss>,
+    /// Rules and policies that drop and have none.
+    pub uncounted: Vec<RuleLoss>,
+}
+
+/// Records of the kernel's tracepoints.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// The drops; none when they were not traced.
     pub drops: Option<Vec<Drop>>,
     /// Whose packets were dropped; empty unless asked for.
     pub details: Vec<Detail>,
-    /// Losses of XDP according to its tracepoints.
     pub xdp_losses: Vec<XdpFailure>,
     /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
     pub precision: f64,
-    /// Drops that one look of the trace stood for, on average; 1 (or 0) when every drop was looked at.
+    /// Drops that one look stood for, on average; 1 (or 0) when every drop was looked at.
     pub weight: f64,
-    /// Packets that may wait for an answer to ARP at most, at the end of the interval: unanswered questions times the length of
-    /// their queues.
-    pub neighbour_room: u64,
-    /// Packets that may wait for the programs behind tun devices at most, which count them only when they are read.
-    pub tun_room: u64,
-    /// Largest shift between the times of the readings of different counters, in seconds.
-    pub skew_s: f64,
+}
+
+/// Packets that may wait at most.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Room {
+    /// For an answer to ARP: unanswered questions times the length of their queues.
+    pub neighbours: u64,
+    /// For the programs behind tun devices, which count them only when they are read.
+    pub tun: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -195,7 +212,7 @@ pub struct Drop {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Detail {
-    /// The drop, as in [`Interval::drops`]; its flow is without a source port.
+    /// The drop, as in [`Trace::drops`]; its flow is without a source port.
     pub drop: Drop,
     /// First bytes of a packet.
     pub bytes: Vec<u8>,

@@ -24,7 +24,7 @@ use model::{
 use crate::{
     convert::{self, Machine},
     filter::Filter,
-    input::{Interval, Routed},
+    input::{Interval, Netfilter, Routed, Trace},
     others::Others,
     trace::{self, Names},
     verdict::{Head, report},
@@ -251,20 +251,20 @@ impl Ledger {
         let mut interval = Interval {
             seconds: now.at.duration_since(before.at).as_secs_f64(),
             interfaces: convert::interfaces(&stack, &before.stack, &now.machine, &self.wanted),
-            rules,
-            uncounted,
+            netfilter: Netfilter { conntrack: stack.conntrack, rules, uncounted },
             full_listeners: convert::full_listeners(&now.stack),
             flow_limited: now.machine.flow_limited.saturating_sub(before.machine.flow_limited),
             others: convert::others(before.others.as_ref(), now.others.as_ref()),
             sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),
-            drops,
-            details,
-            precision,
-            weight: weight(before.drops.as_ref(), now.drops.as_ref()),
-            neighbour_room: now.machine.neighbour_room,
-            tun_room: now.machine.tun_room,
+            trace: Trace {
+                drops,
+                details,
+                precision,
+                weight: weight(before.drops.as_ref(), now.drops.as_ref()),
+                ..Trace::default()
+            },
+            room: now.machine.room,
             skew_s: changed.as_secs_f64(),
-            conntrack: stack.conntrack,
             protocols: stack.protocols,
             ..Interval::default()
         };
@@ -299,7 +299,7 @@ impl Ledger {
         if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
             let queues = |(index, path): (&u32, &FastPath)| Some((path.queues?, *index));
             let queues = self.last.routed.iter().chain(routed).filter_map(queues).collect();
-            interval.xdp_losses = trace::xdp_losses(before, now, self.head.netns, &interval.interfaces, &queues);
+            interval.trace.xdp_losses = trace::xdp_losses(before, now, self.head.netns, &interval.interfaces, &queues);
         }
         interval
     }
@@ -373,13 +373,13 @@ fn shown(before: Option<&DropRead>, now: Option<&DropRead>, interval: &Interval)
     let (events, examined) = (now.events.saturating_sub(before.events), now.seen.saturating_sub(before.seen));
     Some(TraceShown {
         events,
-        in_namespace: interval.drops.iter().flatten().map(|d| d.packets).sum::<u64>().min(events),
+        in_namespace: interval.trace.drops.iter().flatten().map(|d| d.packets).sum::<u64>().min(events),
         examined,
         cost_ns,
         cost_share: if seconds > 0.0 { cost_ns as f64 / (seconds * 1e9 * cpus) } else { 0.0 },
         sampling: now.sampling.max(1),
         sampled: examined < events,
-        precision: interval.precision,
+        precision: interval.trace.precision,
     })
 }
 

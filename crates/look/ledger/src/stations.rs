@@ -163,7 +163,7 @@ fn by_socket<'a>(loss: &mut StationLoss, p: &Place, ran: bool, sockets: impl Ite
 }
 
 fn conntrack(p: &'static Place, interval: &Interval, found: &mut Vec<Found>) {
-    let Some(c) = interval.conntrack else { return };
+    let Some(c) = interval.netfilter.conntrack else { return };
     // A clash that was not solved counts as both; each alone means another failure.
     let loss = StationLoss {
         place: format!("{} ({} of {} entries in use)", p.words, c.entries, c.max),

@@ -147,7 +147,7 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
     if found.iter().any(|f| !f.loss.agrees) {
         notes.push("where counter and trace differ, both are shown; the counter's number is added up".into());
     }
-    if found.iter().any(|f| f.stage.is_none()) && interval.rules.is_empty() {
+    if found.iter().any(|f| f.stage.is_none()) && interval.netfilter.rules.is_empty() {
         notes.push("what netfilter dropped has no counter of its own: the trace's number is the total".into());
     }
     if found.iter().any(|f| f.stage == Some(Stage::Wire) && f.station == "softnet") {
@@ -170,5 +170,5 @@ fn bound(interval: &Interval, offered: u64) -> u64 {
         return 0;
     }
     let rate = offered as f64 / interval.seconds;
-    (rate * interval.skew_s).ceil() as u64 + (offered as f64 * interval.precision).ceil() as u64 + 2
+    (rate * interval.skew_s).ceil() as u64 + (offered as f64 * interval.trace.precision).ceil() as u64 + 2
 }

@@ -4,7 +4,7 @@ use bpf::drops::{DropFlow, DropKind};
 use host::{counters::LinkStats, stack::Protocols};
 use ledger::{
     Head,
-    input::{Detail, Drop, Interface, Interval, QdiscDone, Routed, RuleLoss, SocketLoss, XdpDone, XdpFailure},
+    input::{Detail, Drop, Interface, Interval, QdiscDone, Routed, RuleLoss, SocketLoss, Trace, XdpDone, XdpFailure},
     report,
 };
 use model::stations::{LedgerReport, LossKind, StationLoss};
@@ -14,7 +14,8 @@ fn interval(interfaces: Vec<Interface>, counters: &[(&str, u64)], drops: Vec<Dro
     let mut protocols = Protocols::default();
     protocols.all.insert("Ip.OutTransmits".into(), 0);
     protocols.all.extend(counters.iter().map(|&(name, n)| (name.to_owned(), n)));
-    Interval { seconds: 1.0, interfaces, protocols, drops: Some(drops), ..Interval::default() }
+    let trace = Trace { drops: Some(drops), ..Trace::default() };
+    Interval { seconds: 1.0, interfaces, protocols, trace, ..Interval::default() }
 }
 
 fn interface(index: u32, rx: u64, tx: u64) -> Interface {
@@ -54,7 +55,7 @@ fn one_loss_in_two_counters_is_one_loss() {
     let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InErrors", 30), ("Udp.RcvbufErrors", 30)];
     let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
     let full = Drop { socket: 7, ..drop("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 2, 30) };
-    interval.drops = Some(vec![full]);
+    interval.trace.drops = Some(vec![full]);
     interval.sockets = vec![SocketLoss { cookie: 7, process: Some("named[812]".into()), ..SocketLoss::default() }];
     let report = closed(&interval);
     assert_eq!((report.lost, report.delivered), (30, 70));
@@ -66,7 +67,7 @@ fn one_loss_in_two_counters_is_one_loss() {
 fn without_the_trace_full_udp_buffers_are_charged_to_udp_sockets_alone() {
     let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InErrors", 30), ("Udp.RcvbufErrors", 30)];
     let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
-    interval.drops = None;
+    interval.trace.drops = None;
     let of = |what: &str, packets| SocketLoss { what: what.to_owned(), packets, ..SocketLoss::default() };
     interval.sockets = vec![of("UDP [::]:514", 30), of("TCP 192.0.2.2:80", 40), of("raw 0.0.0.0", 50)];
     let report = closed(&interval);
@@ -85,9 +86,9 @@ fn a_full_accept_queue_is_named_with_its_listener() {
         advice.starts_with("The program behind TCP 192.0.2.2:80 accepts too slowly") && !advice.contains("not known")
     };
     assert!(names(&of(&interval)), "the kernel freed the requests without a word: {}", of(&interval));
-    interval.drops = Some(vec![drop("TCP_LISTEN_OVERFLOW", "tcp_conn_request", 2, 9)]);
+    interval.trace.drops = Some(vec![drop("TCP_LISTEN_OVERFLOW", "tcp_conn_request", 2, 9)]);
     assert!(names(&of(&interval)), "no packet was looked at: {}", of(&interval));
-    interval.drops = None;
+    interval.trace.drops = None;
     assert!(names(&of(&interval)), "no trace: {}", of(&interval));
 }
 
@@ -125,7 +126,7 @@ fn a_router_with_rules_and_a_full_queue() {
     assert_eq!((ttl.packets, ttl.place.as_str()), (50, "TTL or hop limit expired"));
     // The same with a counter in the rule: the number is the rule's, and nothing is counted twice.
     let rule = RuleLoss { hook: "forward".into(), family: "ip".into(), packets: 10, ..RuleLoss::default() };
-    interval.rules = vec![rule];
+    interval.netfilter.rules = vec![rule];
     let report = closed(&interval);
     assert_eq!(loss(&report, "netfilter").packets, 10);
     assert!(!loss(&report, "netfilter").traced_only);
@@ -177,7 +178,7 @@ fn xdp_verdicts_and_failed_redirects() {
         packets: 40,
         ..XdpFailure::default()
     };
-    interval.xdp_losses = vec![failed, refused];
+    interval.trace.xdp_losses = vec![failed, refused];
     let report = closed(&interval);
     assert_eq!(report.lost, 570);
     assert_eq!(loss(&report, "xdp").packets, 500);
@@ -213,7 +214,7 @@ fn virtio_counts_what_xdp_dropped_among_its_drops() {
         packets,
         ..XdpFailure::default()
     };
-    interval.xdp_losses = vec![failed("xdp_redirect_err", 30), failed("xdp_exception", 10)];
+    interval.trace.xdp_losses = vec![failed("xdp_redirect_err", 30), failed("xdp_exception", 10)];
     let report = closed(&interval);
     assert_eq!((report.lost, report.delivered), (590, 410));
     assert_eq!(loss(&report, "nic").packets, 50);
@@ -290,7 +291,7 @@ fn a_frame_that_its_handler_frees_is_counted_once() {
         protocol: 4,
         ..drop("NOT_SPECIFIED", function, 2, packets)
     };
-    interval.drops = Some(vec![of("stp_pdu_rcv", 60), of("llc_rcv", 40)]);
+    interval.trace.drops = Some(vec![of("stp_pdu_rcv", 60), of("llc_rcv", 40)]);
     let report = closed(&interval);
     assert_eq!((report.offered, report.delivered, report.lost), (600, 600, 0));
     let tcp = report.receive.delivered.iter().find(|e| e.what == "TCP").expect("an entry");
@@ -301,8 +302,8 @@ fn a_frame_that_its_handler_frees_is_counted_once() {
 fn what_waits_for_a_neighbour_is_neither_delivered_nor_lost() {
     let counters = [("Ip.InReceives", 500), ("Ip.OutTransmits", 500)];
     let mut first = interval(vec![interface(2, 500, 0), interface(3, 0, 0)], &counters, vec![]);
-    first.neighbour_room = 300;
-    first.drops = Some(vec![drop("NEIGH_QUEUEFULL", "__neigh_event_send", 3, 244)]);
+    first.room.neighbours = 300;
+    first.trace.drops = Some(vec![drop("NEIGH_QUEUEFULL", "__neigh_event_send", 3, 244)]);
     let report = closed(&first);
     assert_eq!((report.delivered, report.waiting, report.lost), (0, 256, 244));
     // They are given up in the next.
@@ -324,15 +325,15 @@ fn a_rule_is_not_given_what_another_dropped() {
         packets,
         ..RuleLoss::default()
     };
-    interval.rules = vec![rule("udp dport 7 counter drop", 20), rule("udp dport 9 counter drop", 10)];
+    interval.netfilter.rules = vec![rule("udp dport 7 counter drop", 20), rule("udp dport 9 counter drop", 10)];
     let report = closed(&interval);
     assert_eq!((report.lost, report.intended, report.lost_unintended()), (30, 30, 0));
     let losses = &report.stations.iter().find(|s| s.name == "netfilter").expect("losses").losses;
     assert!(losses.iter().all(|l| l.traced.is_none() && l.agrees && l.kind == LossKind::Intended), "{losses:#?}");
     // Without a counter the only rule that can have done it is named.
-    interval.rules.clear();
+    interval.netfilter.rules.clear();
     let of_ipv6 = RuleLoss { family: "ip6".into(), ..rule("udp dport 8 drop", 0) };
-    interval.uncounted = vec![rule("udp dport 7 drop", 0), of_ipv6];
+    interval.netfilter.uncounted = vec![rule("udp dport 7 drop", 0), of_ipv6];
     let report = closed(&interval);
     let advice = loss(&report, "netfilter").advice.clone().unwrap_or_default();
     assert!(advice.contains("udp dport 7 drop") && advice.contains("nft -a list chain ip filter input"), "{advice}");
@@ -357,7 +358,7 @@ fn details_belong_to_the_place_of_their_drops() {
         ..Detail::default()
     };
     let other = Detail { drop: drop("IP_CSUM", "ip_rcv_core", 2, 99), ..Detail::default() };
-    interval.details = vec![detail([198, 18, 0, 1], 20), detail([198, 18, 0, 3], 10), other];
+    interval.trace.details = vec![detail([198, 18, 0, 1], 20), detail([198, 18, 0, 3], 10), other];
     let report = closed(&interval);
     let loss = loss(&report, "udp");
     assert!(loss.advice.as_ref().is_some_and(|a| a.contains("UDP 198.18.0.2:7001")), "{loss:#?}");
@@ -386,7 +387,7 @@ fn a_bridge_hands_on_what_it_does_not_keep() {
 fn without_the_trace_the_counters_still_tell() {
     let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 90), ("Ip.InHdrErrors", 10), ("Udp.NoPorts", 5)];
     let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
-    interval.drops = None;
+    interval.trace.drops = None;
     let report = closed(&interval);
     assert_eq!(report.lost, 15);
     assert!(loss(&report, "ip").place.contains("or TTL expired"), "without the trace they cannot be told apart");
@@ -406,8 +407,8 @@ fn what_leaves_ip_is_counted_after_postrouting_and_cutting() {
     let counters = [("Ip.InReceives", 100), ("Ip.OutTransmits", 140), ("Ip.FragCreates", 140), ("Ip.FragOKs", 70)];
     let rule = RuleLoss { hook: "postrouting".into(), family: "ip".into(), packets: 30, ..RuleLoss::default() };
     let mut interval = interval(vec![interface(2, 100, 0), interface(3, 0, 140)], &counters, vec![]);
-    interval.rules = vec![rule.clone()];
-    interval.drops = None;
+    interval.netfilter.rules = vec![rule.clone()];
+    interval.trace.drops = None;
     let report = closed(&interval);
     assert_eq!((report.lost, report.receive.lost, report.delivered), (30, 0, 140));
     assert_eq!((report.receive.unexplained, report.transmit.unexplained), (0, 0));
@@ -420,7 +421,7 @@ fn what_leaves_ip_is_counted_after_postrouting_and_cutting() {
         ("Ip.FragOKs", 70),
     ];
     let mut earlier = self::interval(vec![interface(2, 100, 0), interface(3, 0, 140)], &counters, vec![]);
-    (earlier.rules, earlier.drops) = (vec![rule], None);
+    (earlier.netfilter.rules, earlier.trace.drops) = (vec![rule], None);
     earlier.protocols.all.remove("Ip.OutTransmits");
     let report = closed(&earlier);
     assert_eq!((report.lost, report.receive.unexplained, report.transmit.unexplained), (30, 0, 0));
@@ -489,7 +490,7 @@ fn what_is_lost_between_cpus_is_lost_once_and_what_comes_back_is_not() {
         packets,
         ..XdpFailure::default()
     };
-    interval.xdp_losses = vec![
+    interval.trace.xdp_losses = vec![
         lost("xdp_cpumap_enqueue", true, 70),
         lost("xdp_cpumap_kthread", true, 5),
         lost("xdp_cpumap_kthread", false, 10),
@@ -525,7 +526,7 @@ fn the_fast_path_has_places_of_its_own() {
             (!generic, generic, routed(if generic { 900 } else { 840 }, 0));
         entry.xdp = (!generic).then(|| XdpDone { redirected: 900, ..XdpDone::default() });
         let mut interval = interval(vec![entry, interface(3, 0, 860)], &counters, vec![]);
-        interval.xdp_losses = vec![refused.clone()];
+        interval.trace.xdp_losses = vec![refused.clone()];
         let report = closed(&interval);
         let routed = named(&report, "evenkeel's fast path");
         assert_eq!((report.lost, routed), (40, if generic { 860 } else { 800 }), "{report:#?}");

@@ -19,7 +19,8 @@ pub(super) fn details(interval: &Interval, drops: &[&Drop]) -> Option<Details> {
         (&d.reason, &d.function, d.ifindex, d.protocol, d.kind)
             == (&of.reason, &of.function, of.ifindex, of.protocol, of.kind)
     };
-    let mine: Vec<&Detail> = interval.details.iter().filter(|d| drops.iter().any(|of| same(&d.drop, of))).collect();
+    let mine: Vec<&Detail> =
+        interval.trace.details.iter().filter(|d| drops.iter().any(|of| same(&d.drop, of))).collect();
     let most = mine.iter().max_by_key(|d| d.drop.packets)?;
     let of = |name: fn(&Detail) -> Option<String>| {
         let mut shares: BTreeMap<String, u64> = BTreeMap::new();

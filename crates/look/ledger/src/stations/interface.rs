@@ -110,7 +110,7 @@ fn counts_by_backlog(interface: &Interface) -> bool {
 }
 
 fn failures<'a>(interface: &'a Interface, traced: &Traced<'a>) -> impl Iterator<Item = &'a XdpFailure> {
-    traced.interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index)
+    traced.interval.trace.xdp_losses.iter().filter(|f| f.ifindex == interface.index)
 }
 
 /// The name of the shield's program in the kernel.
@@ -312,7 +312,7 @@ pub(super) fn by_interface(p: &'static Place, traced: &Traced<'_>, found: &mut V
             }
             _ => {
                 let refused =
-                    traced.interval.xdp_losses.iter().filter(|f| f.after_redirect && f.target == interface.index);
+                    traced.interval.trace.xdp_losses.iter().filter(|f| f.after_redirect && f.target == interface.index);
                 let refused: u64 = refused.map(|f| f.packets).sum();
                 let driver: u64 = interface.nic.iter().filter(|l| l.tx && !l.in_stats).map(|l| l.packets).sum();
                 // A veth counts here what its own XDP program sent back in vain.

@@ -23,13 +23,14 @@ pub(super) fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<
     let drops = traced.at(p.id, 0);
     let traced_packets = packets(&drops);
     let mut known: u64 = found.iter().filter(|f| f.station == "conntrack").map(|f| f.loss.packets).sum();
-    let mut rules: Vec<&RuleLoss> = traced.interval.rules.iter().filter(|r| !r.taken && r.packets > 0).collect();
+    let mut rules: Vec<&RuleLoss> =
+        traced.interval.netfilter.rules.iter().filter(|r| !r.taken && r.packets > 0).collect();
     known += rules.iter().map(|r| r.packets).sum::<u64>();
     let tolerance = traced.tolerance(traced_packets.max(known));
     let agrees = !traced.ran || known as f64 <= traced_packets as f64 + tolerance;
     rules.sort_by_key(|r| std::cmp::Reverse(r.packets));
     // The trace does not tell rules apart: only where there is one alone, what it saw is that rule's.
-    let alone = rules.len() == 1 && traced.interval.uncounted.is_empty();
+    let alone = rules.len() == 1 && traced.interval.netfilter.uncounted.is_empty();
     for rule in rules {
         let (stage, direction) = hook(rule);
         let loss = StationLoss {
@@ -58,7 +59,8 @@ pub(super) fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<
         // Only on the way from a local sender a packet has no interface yet.
         let (local, others): (Vec<&Drop>, Vec<&Drop>) = drops.into_iter().partition(|d| d.ifindex == 0);
         let output = |r: &&RuleLoss| r.hook == "output" && r.family != "bridge";
-        let counted: u64 = traced.interval.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
+        let counted: u64 =
+            traced.interval.netfilter.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
         let sent_here = packets(&local).saturating_sub(counted).min(traced_packets - known);
         let words = format!("{}, output hook", p.words);
         let mut loss = traced.loss(words, None, &local, true, p);
@@ -104,7 +106,7 @@ fn may_drop(rule: &RuleLoss, drops: &[&Drop]) -> bool {
 
 /// Rules without a counter that may have dropped the packets.
 fn which(advice: &str, interval: &Interval, here: impl Fn(&RuleLoss) -> bool) -> String {
-    let rules: Vec<&RuleLoss> = interval.uncounted.iter().filter(|r| here(r)).collect();
+    let rules: Vec<&RuleLoss> = interval.netfilter.uncounted.iter().filter(|r| here(r)).collect();
     let names = || rules.iter().take(RULES_NAMED_MAX).map(|r| format!("`{} {}: {}`", r.family, r.chain, r.rule));
     match rules.len() {
         0 => advice.to_owned(),

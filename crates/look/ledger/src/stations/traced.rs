@@ -34,10 +34,10 @@ pub(super) struct Traced<'a> {
 impl<'a> Traced<'a> {
     pub(super) fn new(interval: &'a Interval) -> Self {
         let mut by_place: BTreeMap<&'static str, Vec<&'a Drop>> = BTreeMap::new();
-        for drop in interval.drops.iter().flatten() {
+        for drop in interval.trace.drops.iter().flatten() {
             by_place.entry(place_of(drop).id).or_default().push(drop);
         }
-        Self { by_place, ran: interval.drops.is_some(), precision: interval.precision, interval }
+        Self { by_place, ran: interval.trace.drops.is_some(), precision: interval.trace.precision, interval }
     }
 
     /// The drops of a place, on one interface if that is not 0.
@@ -59,7 +59,11 @@ impl<'a> Traced<'a> {
     pub(super) fn tolerance(&self, of: u64) -> f64 {
         let of = of as f64;
         // The fewer of all drops a place has, the fewer of its own were looked at.
-        let sampled = if self.interval.weight > 1.0 { CLUMPS * 1.96 * (of * self.interval.weight).sqrt() } else { 0.0 };
+        let sampled = if self.interval.trace.weight > 1.0 {
+            CLUMPS * 1.96 * (of * self.interval.trace.weight).sqrt()
+        } else {
+            0.0
+        };
         EDGE_PACKETS + of * EDGE_SHARE + sampled.max(of * self.precision)
     }
 
