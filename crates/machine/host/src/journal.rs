@@ -37,7 +37,7 @@ pub use moves::{MoveError, Moves, MovesUndone};
 pub use record::{Header, Outcome, Record};
 pub use session::{Session, Step};
 pub use transaction::{RolledBack, Transaction, TransactionError, needed, settings};
-pub use trial::{Armed, TrialError, run_guardian};
+pub use trial::{Armed, Trial, TrialError, run_guardian};
 pub use undo::{StepReport, StepState, UndoOptions, UndoReport};
 
 /// The folder used when neither `--state` nor EVENKEEL_STATE names another one; the journal is its subfolder `journal`.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use host::{
-    journal::{Journal, Moves, RolledBack, StepState, Transaction, TransactionError, TrialError},
+    journal::{Journal, Moves, RolledBack, StepState, Transaction, TransactionError, Trial, TrialError},
     knob::{Change, Direction, Knob, KnobError, Store},
 };
 
@@ -132,8 +132,9 @@ fn a_journal_that_cannot_be_read_is_no_way_back() {
 /// Puts the session on trial by a guardian that says so.
 fn on_trial(transaction: &mut Transaction<'_>, journal: &Journal, says: &str) -> Result<Option<String>, TrialError> {
     let mut guardian = Command::new("sh");
-    guardian.args(["-c", &format!("echo {says}"), &transaction.session.header.session]);
-    transaction.session.on_trial(journal, guardian).map(|armed| armed.stays_in_group)
+    guardian.args(["-c", &format!("echo {says}")]);
+    let trial = Trial { guardian, seconds: 1, nics: Vec::new() };
+    transaction.session.on_trial(journal, trial).map(|armed| armed.stays_in_group)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use anyhow::Context;
 use host::{
-    journal::{Applied, Session, Transaction, TransactionError, Writer, settings, short_name},
+    journal::{Applied, Transaction, TransactionError, Trial, Writer, settings, short_name},
     knob::{Change, Live},
 };
 use serde::Serialize;
@@ -55,7 +55,17 @@ impl Terms<'_> {
     ) -> Result<Made, Failure> {
         let mut transaction = Transaction::begin(writer, &command_line())?;
         if let Some(seconds) = self.commit_confirm {
-            put_on_trial(writer, &mut transaction.session, seconds, nics)?;
+            let program =
+                std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
+            let mut guardian = Command::new(program);
+            guardian.arg("guardian");
+            let armed = transaction.session.on_trial(writer.journal(), Trial { guardian, seconds, nics })?;
+            if let Some(group) = armed.stays_in_group {
+                note(format_args!(
+                    "warning: the guardian cannot leave its control group {group}: whatever ends that group (the end of your login, with \
+                     KillUserProcesses=yes) ends the guardian, and the changes then stay"
+                ));
+            }
         }
         let stop = stop_flag(Second::IsIgnored)?;
         let applied = transaction.make(&mut Live, changes, &stop, replan).map_err(|error| match error {
@@ -92,28 +102,6 @@ impl Terms<'_> {
             ));
         }
     }
-}
-
-/// Starts the guardian: this program as `guardian SESSION --after SECONDS`.
-fn put_on_trial(writer: &Writer, session: &mut Session, seconds: u64, mut nics: Vec<String>) -> Result<(), Failure> {
-    let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
-    let mut guardian = Command::new(program);
-    let journal = writer.journal();
-    guardian
-        .args(["guardian", &session.header.session, "--after", &seconds.to_string(), "--state"])
-        .arg(journal.state());
-    nics.sort();
-    nics.dedup();
-    for nic in &nics {
-        guardian.args(["--nic", nic]);
-    }
-    if let Some(group) = session.on_trial(journal, guardian)?.stays_in_group {
-        note(format_args!(
-            "warning: the guardian cannot leave its control group {group}: whatever ends that group (the end of your login, with \
-             KillUserProcesses=yes) ends the guardian, and the changes then stay"
-        ));
-    }
-    Ok(())
 }
 
 /// Says what reads otherwise than it was written, and what cannot be set.

@@ -42,10 +42,26 @@ pub struct Armed {
     pub stays_in_group: Option<String>,
 }
 
+/// The terms of a trial.
+#[derive(Debug)]
+pub struct Trial {
+    /// A command that comes to [`run_guardian`]; behind it come `SESSION --after SECONDS --state FOLDER [--nic NAME]…`.
+    pub guardian: Command,
+    /// Seconds until the changes are taken back, unless they are confirmed.
+    pub seconds: u64,
+    /// The interfaces whose drops are watched.
+    pub nics: Vec<String>,
+}
+
 impl Session {
-    /// Puts this session on trial: starts its guardian by `guardian`, a command that comes to [`run_guardian`] and has the session's full name
-    /// among its arguments, and waits until it watches.
-    pub fn on_trial(&mut self, journal: &Journal, mut guardian: Command) -> Result<Armed, TrialError> {
+    /// Puts this session on trial: starts its guardian, and waits until it watches.
+    pub fn on_trial(&mut self, journal: &Journal, trial: Trial) -> Result<Armed, TrialError> {
+        let Trial { mut guardian, seconds, mut nics } = trial;
+        nics.sort();
+        nics.dedup();
+        // Whether it lives is told by the session's full name.
+        guardian.args([&self.header.session, "--after", &seconds.to_string(), "--state"]).arg(journal.state());
+        guardian.args(nics.iter().flat_map(|nic| ["--nic", nic]));
         let path = journal.state().join("guardian.log");
         let log = append(&path, PRIVATE)?;
         guardian.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).current_dir("/");
