@@ -7,6 +7,7 @@ use std::{
 
 use libbpf_rs::{TC_INGRESS, TcHookBuilder, libbpf_sys};
 use model::{Classified, ErrorClass};
+use sys::interface::{NoInterface, index};
 
 use crate::program::{Program, ProgramError, class_of, opts, to_io};
 
@@ -60,8 +61,8 @@ impl Attached {
 /// An XDP program that could not be loaded, attached or asked; one at tc likewise.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    #[error("there is no interface `{interface}` in this network namespace")]
-    NoInterface { interface: String },
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     #[error(
         "{interface} already runs the XDP program `{}` (id {}, {} mode), which is left alone: {}",
         attached.name, attached.id, attached.mode, attached.way_out(interface)
@@ -134,7 +135,7 @@ impl XdpError {
 impl Classified for XdpError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoInterface { .. }
+            Self::NoInterface(_)
             | Self::Occupied { .. }
             | Self::Taken { .. }
             | Self::Raced { .. }
@@ -149,23 +150,16 @@ impl Classified for XdpError {
     }
 }
 
-/// The index of an interface of this thread's network namespace.
-pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
-    // The kernel cuts names at a colon, behind which is the label of an address.
-    let found = nix::net::if_::if_nametoindex(interface).ok().filter(|_| !interface.contains(':'));
-    found.ok_or_else(|| XdpError::NoInterface { interface: interface.to_owned() })
-}
-
 /// Attaches a program to what arrives on `interface` (tc, clsact). It stays as long as the interface.
 pub(crate) fn attach_at_tc(program: BorrowedFd<'_>, interface: &str, operation: &'static str) -> Result<(), XdpError> {
-    let on = interface_index(interface)?.cast_signed();
+    let on = index(interface)?.cast_signed();
     let made = TcHookBuilder::new(program).ifindex(on).replace(true).handle(1).priority(1).hook(TC_INGRESS).create();
     made.and_then(|mut hook| hook.attach()).map(drop).map_err(|e| XdpError::on(interface, operation)(to_io(&e)))
 }
 
 /// The kernel's answer about XDP on `interface`.
 pub(crate) fn query(interface: &str, operation: &'static str) -> Result<libbpf_sys::bpf_xdp_query_opts, XdpError> {
-    let index = interface_index(interface)?.cast_signed();
+    let index = index(interface)?.cast_signed();
     let mut opts = opts!(bpf_xdp_query_opts {});
     // SAFETY: `opts` is initialised, carries its own size and outlives the call, which only writes into it.
     match unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut opts) } {
@@ -191,7 +185,7 @@ pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
 /// [`XdpError::NoInterface`]; what else the kernel refuses.
 pub fn tcx_programs(interface: &str) -> Result<Vec<(u32, String)>, XdpError> {
     const PROGRAMS_MAX: usize = 64;
-    let index = interface_index(interface)?.cast_signed();
+    let index = index(interface)?.cast_signed();
     let mut found = Vec::new();
     for hook in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
         let mut ids = [0u32; PROGRAMS_MAX];
@@ -251,7 +245,7 @@ impl XdpLink {
         interface: &str,
         mode: XdpMode,
     ) -> Result<Self, XdpError> {
-        let index = interface_index(interface)?.cast_signed();
+        let index = index(interface)?.cast_signed();
         if let Some(attached) = attached(interface)? {
             return Err(XdpError::Occupied { interface: interface.to_owned(), attached });
         }
@@ -324,7 +318,7 @@ pub(crate) fn attach_at_tcx(
     (at, flags): (libbpf_sys::bpf_attach_type, u32),
     operation: &'static str,
 ) -> Result<OwnedFd, XdpError> {
-    let index = interface_index(interface)?.cast_signed();
+    let index = index(interface)?.cast_signed();
     create_link(program, index, at, flags).map_err(|errno| XdpError::system(interface, operation, errno))
 }
 

@@ -11,6 +11,8 @@ use nix::sys::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::interface::NoInterface;
+
 const GDRVINFO: u32 = 0x03;
 const GCOALESCE: u32 = 0x0e;
 const SCOALESCE: u32 = 0x0f;
@@ -40,8 +42,8 @@ const ARENA_BYTES: usize = 1 << 20;
 pub enum EthtoolError {
     #[error("cannot prepare ethtool requests: {0}")]
     Open(io::Error),
-    #[error("there is no interface `{0}` in this network namespace (`ip link` lists them)")]
-    NoInterface(String),
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     #[error("{iface}: the driver cannot change `{feature}`")]
     Fixed { iface: String, feature: String },
     #[error("{iface}: the kernel has no feature `{feature}` (`ethtool -k {iface}` lists them)")]
@@ -384,7 +386,7 @@ impl Ethtool {
     }
 
     fn again(&mut self, iface: &str, operation: &'static str) -> Result<i32, EthtoolError> {
-        let no_interface = || EthtoolError::NoInterface(iface.to_owned());
+        let no_interface = || NoInterface::here(iface).into();
         if iface.is_empty() || iface.len() >= libc::IFNAMSIZ || iface.contains('\0') {
             return Err(no_interface());
         }
@@ -495,7 +497,7 @@ mod tests {
     fn wrong_names_are_said() {
         let mut ethtool = Ethtool::open().unwrap();
         for name in ["ekmissing", "", "a-name-longer-than-fifteen", "nul\0"] {
-            assert!(matches!(ethtool.driver(name), Err(EthtoolError::NoInterface(n)) if n == name));
+            assert!(matches!(ethtool.driver(name), Err(EthtoolError::NoInterface(n)) if n.name == name));
         }
         let error = ethtool.set_feature("lo", "rx-everything", true).unwrap_err();
         assert!(matches!(error, EthtoolError::NoFeature { .. }), "{error}");

@@ -1,7 +1,7 @@
 //! Every system call that Rust has no safe wrapper for, each with its proof, and what guards the process itself.
 //!
 //! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`datagram`] (UDP), [`xsk`] (AF_XDP), [`tun`].
-//! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
+//! * The kernel: [`ethtool`], [`interface`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`bpf_ring`] (the reader of a BPF ring
 //!   buffer), [`affinity`], [`busy_poll`], [`interrupt`], [`kvm`] (what an exit
 //!   costs).
 //! * Other programs: [`seccomp_notify`] (their system calls, answered), [`pidfd`] and [`socket_kind`] (their
@@ -37,6 +37,7 @@ pub mod dispose;
 pub mod epoll_move;
 pub mod ethtool;
 pub mod fds;
+pub mod interface;
 pub mod interrupt;
 pub mod kvm;
 pub mod link;

@@ -2,9 +2,11 @@
 //! names and numbers ([`index`]).
 
 pub(crate) mod link;
-mod name;
 mod wiring;
 
 pub use link::{FrameStart, Link, PortState, links};
-pub use name::{NoInterface, exists, index, name_of, names, real_name};
-pub use wiring::{Peer, Wiring};
+pub use sys::{
+    interface::{NoInterface, exists, index, names},
+    link::name_of,
+};
+pub use wiring::{Peer, Wiring, real_name};

@@ -6,7 +6,6 @@ use std::{
 };
 
 use bpf::{Filter, ProgramError, XdpError};
-use host::interface::NoInterface;
 use sys::packet::{Instruction, PacketSocket};
 
 use crate::{PortError, members::explain};
@@ -84,7 +83,7 @@ pub(crate) fn filter(
 pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpError) -> PortError {
     let name = interface.to_owned();
     match error {
-        XdpError::NoInterface { .. } => NoInterface::here(interface).into(),
+        XdpError::NoInterface(none) => none.into(),
         ref e if e.is_denied() => {
             PortError::Privilege { backend, interface: name, capability: "CAP_BPF and CAP_NET_ADMIN" }
         }

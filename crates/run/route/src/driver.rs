@@ -97,7 +97,7 @@ pub(crate) fn obstacles(route: &mut Netlink, ifindex: u32, port: &str, mtu: u32)
     }
     let programs = match tcx_programs(port) {
         // It goes just now, and that is told of by itself.
-        Err(XdpError::NoInterface { .. }) => Vec::new(),
+        Err(XdpError::NoInterface(_)) => Vec::new(),
         other => other?,
     };
     for (id, name) in programs.into_iter().filter(|(_, name)| !name.starts_with(OWN_PREFIX)) {

@@ -113,8 +113,6 @@ pub enum ShieldError {
 impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
-            // As in every verb: what the machine lacks.
-            Self::Xdp(bpf::XdpError::NoInterface { .. }) => ErrorClass::Lacking,
             Self::NoInterface(error) => error.class(),
             Self::Xdp(error) => error.class(),
             Self::Serve(error) => error.class(),

@@ -13,6 +13,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapHandle, OpenObject, libbpf_sys};
+use sys::interface::index;
 use sys::lock_file::{LockError, LockFile, Until};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     state::{ChainState, STATE, state_cpus},
 };
 use crate::{
-    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, link_info, program_info, program_name},
+    link::{Attached, XdpError, XdpLink, XdpMode, attached, link_info, program_info, program_name},
     pin,
     program::to_io,
 };
@@ -171,7 +172,7 @@ impl Slot {
 
     fn take_now(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, TakeError> {
         let lock = lock(interface, Until::Stopped)?;
-        let index = interface_index(interface)?;
+        let index = index(interface).map_err(XdpError::from)?;
         let (mut maps, link, rests) = loop {
             let Some(runs) = attached(interface)? else {
                 let (maps, entry, rests) = Maps::create()?;

@@ -6,9 +6,10 @@ use std::{
 };
 
 use libbpf_rs::libbpf_sys;
+use sys::interface::index;
 
 use crate::{
-    link::{XdpError, attach_at_tcx, interface_index},
+    link::{XdpError, attach_at_tcx},
     program::{Program, needs_tcx},
     skel::shield_hold::ShieldHoldSkelBuilder,
 };
@@ -28,7 +29,7 @@ impl StackHold {
     /// # Errors
     /// [`crate::ProgramError::Kernel`] below 6.6, which has no tcx; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
-        interface_index(interface)?;
+        index(interface)?;
         needs_tcx("`--backend ring`", "use `--backend xdp`, with `--xdp-mode generic` where the driver has no XDP")?;
         let mut object = MaybeUninit::uninit();
         let skel = PROGRAM.load(PROGRAM.open::<ShieldHoldSkelBuilder>(&mut object)?)?;

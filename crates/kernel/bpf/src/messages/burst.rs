@@ -7,10 +7,11 @@ use std::{
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags};
+use sys::interface::index;
 use sys::map_mmap::SharedMemory;
 
 use crate::{
-    link::{XdpError, interface_index},
+    link::XdpError,
     program::{Program, to_io},
     send::live_run::{Anchor, LIVE_FRAME_MAX, LiveRun, no_xmit},
     skel::burst::{BurstSkelBuilder, types::burst_state},
@@ -48,7 +49,7 @@ impl LinkBurst {
                 "a burst has frames of at most {LIVE_FRAME_MAX} bytes, not {frame_max}"
             )));
         }
-        let index = interface_index(interface)?;
+        let index = index(interface)?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<BurstSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {

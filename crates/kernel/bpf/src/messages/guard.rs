@@ -6,10 +6,11 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
+use sys::interface::index;
 
 use crate::{
     PortOwners,
-    link::{XdpError, attach_at_tc, attach_at_tcx, interface_index},
+    link::{XdpError, attach_at_tc, attach_at_tcx},
     program::{Program, ProgramError, needs_tcx, to_io},
     skel::guard::GuardSkelBuilder,
 };
@@ -37,7 +38,7 @@ impl LinkGuard {
     /// [`ProgramError::Kernel`] below 6.6, which has no tcx; the kernel refuses.
     pub fn attach(owners: &PortOwners, wire: &str, address: [u8; 6], door: &str) -> Result<Self, XdpError> {
         needs_tcx("`--group`", "leave it out: root's programs alone have ports then")?;
-        let (wire_index, door_index) = (interface_index(wire)?, interface_index(door)?);
+        let (wire_index, door_index) = (index(wire)?, index(door)?);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<GuardSkelBuilder>(&mut object)?;
         open.maps.port_owners.reuse_fd(owners.map().as_fd()).map_err(|e| PROGRAM.refused(e))?;

@@ -1,9 +1,10 @@
 //! A wire that loses frames, for measurements.
 
 use std::{mem::MaybeUninit, os::fd::AsFd};
+use sys::interface::index;
 
 use crate::{
-    link::{XdpError, attach_at_tc, interface_index},
+    link::{XdpError, attach_at_tc},
     program::Program,
     skel::loss::LossSkelBuilder,
 };
@@ -16,7 +17,7 @@ pub fn lossy_wire(from: &str, to: &str, lost_per_million: u32) -> Result<(), Xdp
     let mut object = MaybeUninit::uninit();
     let mut open = PROGRAM.open::<LossSkelBuilder>(&mut object)?;
     if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
-        knobs.loss_to = interface_index(to)?;
+        knobs.loss_to = index(to)?;
         knobs.loss_of = u32::try_from((u64::from(lost_per_million) << 32) / 1_000_000).unwrap_or(u32::MAX);
     }
     let skel = PROGRAM.load(open)?;

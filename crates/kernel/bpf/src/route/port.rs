@@ -13,6 +13,7 @@ use libbpf_rs::{
 };
 
 use model::route::RouteTotals;
+use sys::interface::index;
 
 use super::{
     steering::FlowSteering,
@@ -22,7 +23,7 @@ use crate::{
     chain::{Place, STATE, Slot, SlotMaps},
     counters::{PerCpu, per_cpu},
     filter::Shield,
-    link::{XdpError, XdpMode, interface_index},
+    link::{XdpError, XdpMode},
     program::{Program, ProgramError, kernel_has, module_has, to_io},
     skel::{
         route::{RouteSkelBuilder, types::route_count},
@@ -103,7 +104,7 @@ impl RoutePort {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
         let failed = |source| PROGRAM.refused(source);
-        let ifindex = interface_index(slot.interface())?;
+        let ifindex = index(slot.interface())?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {

@@ -6,11 +6,12 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, libbpf_sys, skel::OpenSkel};
+use sys::interface::index;
 
 use super::tables::{PROGRAM as ROUTE, RouteTables};
 use crate::{
     bytes::{word32, word64},
-    link::{XdpError, attach_at_tcx, interface_index},
+    link::{XdpError, attach_at_tcx},
     program::{Program, ProgramError, needs_tcx, to_io},
     skel::{
         route::types::{route_egress, route_sample},
@@ -41,7 +42,7 @@ impl RouteEgressWatch {
         if let Some(lacking) = shadow_lacks() {
             return Err(lacking.into());
         }
-        let index = interface_index(interface)?;
+        let index = index(interface)?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteOutSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {

@@ -3,10 +3,11 @@
 use std::{mem::MaybeUninit, os::fd::AsFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sys::interface::index;
 
 use crate::{
     counters::per_cpu,
-    link::{XdpError, XdpLink, XdpMode, interface_index},
+    link::{XdpError, XdpLink, XdpMode},
     program::{Program, to_io},
     skel::xdp_fib::{XdpFibSkelBuilder, types::fib_count},
 };
@@ -66,7 +67,7 @@ impl XdpFib {
         let mut object = MaybeUninit::uninit();
         let skel = PROGRAM.load(PROGRAM.open::<XdpFibSkelBuilder>(&mut object)?)?;
         for interface in interfaces {
-            let index = interface_index(interface)?.to_ne_bytes();
+            let index = index(interface)?.to_ne_bytes();
             skel.maps
                 .fib_ports
                 .update(&index, &index, MapFlags::ANY)

@@ -13,10 +13,11 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
+use sys::interface::index;
 use sys::{affinity::set_nice, interrupt::InterruptibleThread, map_mmap::SharedMemory};
 
 use crate::{
-    link::{XdpError, interface_index},
+    link::XdpError,
     program::Program,
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::bench_tx::{
@@ -322,7 +323,7 @@ impl BenchSender {
     /// # Errors
     /// [`XdpError::NoInterface`], or [`XdpError::Unsupported`] if its driver cannot transmit redirected frames.
     pub fn set_device(&mut self, direction: usize, interface: &str) -> Result<(), XdpError> {
-        let index = interface_index(interface)?;
+        let index = index(interface)?;
         let key = (direction as u32).to_ne_bytes();
         self.devices.update(&key, &index.to_ne_bytes(), MapFlags::ANY).map_err(|e| no_xmit(interface, PROGRAM, &e))?;
         if let Some(ready) = self.ready.get_mut(direction) {

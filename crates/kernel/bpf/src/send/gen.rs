@@ -10,10 +10,11 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags};
+use sys::interface::index;
 use sys::map_mmap::SharedMemory;
 
 use crate::{
-    link::{XdpError, interface_index, query},
+    link::{XdpError, query},
     program::{Program, kernel_has},
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::r#gen::{GenSkelBuilder, types::gen_state},
@@ -129,7 +130,7 @@ impl LiveSender {
         random: Option<RandomSources>,
         pace: LivePace,
     ) -> Result<Self, XdpError> {
-        let index = interface_index(interface)?;
+        let index = index(interface)?;
         let table = Table::lay_out(&frame, cycle, tcp_offset)?;
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();

@@ -3,13 +3,9 @@
 use std::{fs::File, mem::MaybeUninit, os::unix::fs::MetadataExt};
 
 use libbpf_rs::{Link, MapHandle};
+use sys::interface::index;
 
-use crate::{
-    bytes::word64,
-    link::{XdpError, interface_index},
-    program::Program,
-    skel::xmit_drops::XmitDropsSkelBuilder,
-};
+use crate::{bytes::word64, link::XdpError, program::Program, skel::xmit_drops::XmitDropsSkelBuilder};
 
 const PROGRAM: Program = Program("xmit_drops");
 
@@ -23,7 +19,7 @@ pub struct XmitDrops {
 impl XmitDrops {
     /// Starts counting for `interface` of the calling thread's network namespace. Needs CAP_BPF and CAP_PERFMON, and a kernel with BTF.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
-        let index = interface_index(interface)?;
+        let index = index(interface)?;
         let netns = File::open("/proc/thread-self/ns/net").and_then(|f| f.metadata());
         let netns = netns.map_err(XdpError::on(interface, "tell the network namespace"))?;
         let failed = |source| PROGRAM.refused(source);

@@ -177,7 +177,7 @@ fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
         run("ip link set ekD up");
         let mut links = ["ekB", "ekD"].map(|name| ShieldLink::take(name, XdpMode::Native).unwrap());
         let shared = ShieldShared::create().unwrap();
-        let index = |name| bpf::link::interface_index(name).unwrap();
+        let index = |name| sys::interface::index(name).unwrap();
         let mut tables = Tables::new(1);
         tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
         let config = ShieldConfig {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, io};
 
 use nix::sys::socket::SockProtocol;
+use sys::interface::names;
 
 use super::{FrameStart, Link, links};
 use crate::{netlink::Netlink, picture::Nic};
@@ -76,6 +77,17 @@ impl Wiring {
     }
 }
 
+/// The name of the interface that has `name` as its name or as an alternative one (`ip link property add … altname`); `name` itself if there is
+/// none in this thread's network namespace. Everything that is kept under an interface's name goes by this one.
+pub fn real_name(name: &str) -> String {
+    if name.contains(':') || names().iter().any(|there| there == name) {
+        return name.to_owned();
+    }
+    // Alternative names may be longer than the system call takes.
+    let found = Wiring::read().ok().and_then(|wiring| wiring.alternative(name).map(ToOwned::to_owned));
+    found.unwrap_or_else(|| name.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +122,6 @@ mod tests {
         assert_eq!((master("br0"), master("none")), (None, None));
         let read = Wiring::read().expect("the kernel lists its interfaces");
         assert!(read.up().count() <= read.interfaces().len());
+        assert_eq!(["lo", "lo:1", "ek-none"].map(real_name), ["lo", "lo:1", "ek-none"]);
     }
 }

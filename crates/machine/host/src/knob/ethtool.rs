@@ -86,7 +86,9 @@ fn open(knob: &Knob) -> Result<(String, Ethtool), KnobError> {
 
 fn from_ethtool(knob: &Knob, source: EthtoolError) -> KnobError {
     match source {
-        EthtoolError::NoInterface(nic) => KnobError::Gone { knob: knob.clone(), object: format!("interface {nic}") },
+        EthtoolError::NoInterface(nic) => {
+            KnobError::Gone { knob: knob.clone(), object: format!("interface {}", nic.name) }
+        }
         source => KnobError::Ethtool { knob: knob.clone(), source },
     }
 }

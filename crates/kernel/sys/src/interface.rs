@@ -2,8 +2,6 @@
 
 use nix::net::if_::{if_nameindex, if_nametoindex};
 
-use super::Wiring;
-
 /// A name that is this far from the one given may have been meant.
 const DISTANCE_MAX: usize = 2;
 
@@ -57,27 +55,15 @@ fn find(name: &str) -> Option<u32> {
     if_nametoindex(name).ok().filter(|_| !name.contains(':'))
 }
 
-/// The name of the interface that has `name` as its name or as an alternative one (`ip link property add … altname`); `name` itself if there is
-/// none in this thread's network namespace. Everything that is kept under an interface's name goes by this one.
-pub fn real_name(name: &str) -> String {
-    if name.contains(':') || names().iter().any(|there| there == name) {
-        return name.to_owned();
-    }
-    // Alternative names may be longer than the system call takes.
-    let found = Wiring::read().ok().and_then(|wiring| wiring.alternative(name).map(ToOwned::to_owned));
-    found.unwrap_or_else(|| name.to_owned())
-}
-
 /// True if there is an interface of that name in this thread's network namespace.
 pub fn exists(name: &str) -> bool {
     find(name).is_some()
 }
 
-pub use sys::link::name_of;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::name_of;
 
     #[test]
     fn a_name_that_nobody_has_is_answered_with_those_like_it_or_with_all() {
@@ -94,10 +80,6 @@ mod tests {
         assert_eq!(index("lo").map(name_of), Ok(Some("lo".to_owned())));
         assert_eq!(index("ek-none").unwrap_err().name, "ek-none");
         assert!(exists("lo") && !exists("ek-none") && !exists("lo:1"));
-        assert_eq!(
-            (real_name("lo"), real_name("lo:1"), real_name("ek-none")),
-            ("lo".into(), "lo:1".into(), "ek-none".into())
-        );
         assert_eq!(name_of(i32::MAX as u32), None);
     }
 }
