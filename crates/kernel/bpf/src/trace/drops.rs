@@ -169,8 +169,8 @@ pub struct DropRead {
 
 /// A running trace; it ends when dropped.
 pub struct DropTrace {
-    drops: MapHandle,
-    no_sockets: MapHandle,
+    /// Drops by kind, with their sockets and without.
+    drops: [MapHandle; 2],
     xdp_losses: MapHandle,
     details: Option<MapHandle>,
     cpus: SharedMemory,
@@ -214,7 +214,7 @@ impl DropTrace {
     pub fn read(&self) -> Result<DropRead, DropError> {
         let failed = |source| DropError::Read { operation: "read the map drops", source };
         let mut read = DropRead::default();
-        for map in [&self.drops, &self.no_sockets] {
+        for map in &self.drops {
             for key in map.keys() {
                 if let Some(values) = map.lookup_percpu(&key, MapFlags::ANY).map_err(failed)? {
                     read.counts.push(drop_count(&key, &values));

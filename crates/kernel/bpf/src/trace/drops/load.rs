@@ -73,8 +73,7 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
     let program: OwnedFd = skel.progs.on_drop.as_fd().try_clone_to_owned().map_err(|e| load_error(e.into()))?;
     let handle = |map| MapHandle::try_from(map).map_err(load_error);
     Ok(DropTrace {
-        drops: handle(&skel.maps.drops)?,
-        no_sockets: handle(&skel.maps.no_sockets)?,
+        drops: [handle(&skel.maps.drops)?, handle(&skel.maps.no_sockets)?],
         xdp_losses: handle(&skel.maps.xdp_losses)?,
         details: if options.details > 0 { Some(handle(&skel.maps.details)?) } else { None },
         cpus: memory,
