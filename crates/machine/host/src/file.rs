@@ -208,6 +208,15 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     AtomicFile::plain(path, mode)?.write(bytes)
 }
 
+/// Removes a file that was written by its path: links of others are not followed.
+///
+/// # Errors
+/// [`FileError`]; as [`Folder::of`].
+pub fn remove(path: &Path) -> Result<(), FileError> {
+    let (folder, name) = Folder::of(path)?;
+    folder.remove(&name).map_err(|source| FileError::io(path, source))
+}
+
 /// Goes with all that is in it when it is dropped.
 pub use tempfile::TempDir as TemporaryFolder;
 

@@ -73,6 +73,22 @@ fn a_pipe_or_a_foreign_folder_is_no_metrics_file() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
 }
 
+#[test]
+fn a_file_of_the_same_name_behind_a_link_of_others_is_not_removed() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let folder = theirs.path().join("in");
+    fs::create_dir(&folder).unwrap();
+    fs::write(ours.path().join("shield.prom"), "kept").unwrap();
+    let file = MetricsFile::start(&folder.join("shield.prom")).unwrap();
+    file.set(some());
+    wait("the file", || folder.join("shield.prom").exists());
+    fs::rename(&folder, theirs.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(ours.path(), &folder).unwrap();
+    file.remove();
+    assert_eq!(fs::read_to_string(ours.path().join("shield.prom")).unwrap(), "kept");
+}
+
 fn ask(server: &MetricsServer, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(request.as_bytes()).unwrap();

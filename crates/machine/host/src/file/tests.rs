@@ -310,3 +310,18 @@ fn a_file_below_a_folder_is_on_its_file_system() {
     assert!(error.to_string().contains("another file system is mounted on the way"), "{error}");
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::CrossesDevices);
 }
+
+#[test]
+fn a_file_is_removed_through_no_link_of_others() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), folder_with_mode(0o777));
+    fs::write(ours.path().join("metrics"), "kept").unwrap();
+    let (folder, path) = (theirs.path().join("in"), theirs.path().join("in/metrics"));
+    fs::create_dir(&folder).unwrap();
+    replace(&path, b"x", PUBLIC).unwrap();
+    remove(&path).unwrap();
+    assert!(!path.exists() && matches!(remove(&path), Err(FileError::Io { .. })));
+    fs::remove_dir(&folder).unwrap();
+    symlink(ours.path(), &folder).unwrap();
+    assert!(matches!(remove(&path), Err(FileError::ForeignLink { .. })));
+    assert!(ours.path().join("metrics").exists());
+}

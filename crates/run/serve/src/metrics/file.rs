@@ -1,7 +1,6 @@
 //! Metrics in a file, written by a thread of their own: a long-running process waits for no disk.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -99,7 +98,7 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if self.written && self.remove.load(Ordering::Relaxed) {
             // It may be gone.
-            let _ = fs::remove_file(&self.path);
+            let _ = file::remove(&self.path);
         }
     }
 }

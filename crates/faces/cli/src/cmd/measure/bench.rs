@@ -260,7 +260,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     // A run that ended before its first trial is not worth keeping.
     let nothing = result.is_err() && saved.is_empty();
     if nothing && new {
-        let _ = std::fs::remove_file(&path);
+        let _ = host::file::remove(&path);
     }
     let kept = match nothing {
         true => "Nothing was measured".to_owned(),
