@@ -217,9 +217,6 @@ pub fn remove(path: &Path) -> Result<(), FileError> {
     folder.remove(&name).map_err(|source| FileError::io(path, source))
 }
 
-/// Goes with all that is in it when it is dropped.
-pub use tempfile::TempDir as TemporaryFolder;
-
 /// Refuses a path that leads to a pipe, a socket or a device: these cannot be replaced. Says nothing of what is not there, or cannot be seen.
 ///
 /// # Errors
@@ -229,12 +226,6 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
         Some(what) => Err(FileError::NotPlain { path: path.to_owned(), what }),
         None => Ok(()),
     }
-}
-
-/// Makes a folder for temporary files, for this user alone. It is new, and goes with all that is in it when it is dropped.
-pub fn temporary_folder() -> io::Result<TemporaryFolder> {
-    use std::os::unix::fs::PermissionsExt;
-    tempfile::Builder::new().prefix("evenkeel-").permissions(std::fs::Permissions::from_mode(0o700)).tempdir()
 }
 
 impl Beside {

@@ -3,9 +3,12 @@
 
 use std::{
     fs, io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
+
+/// Goes with all that is in it when it is dropped.
+pub use tempfile::TempDir as TemporaryFolder;
 
 const PREFIX: &str = "ek-";
 
@@ -13,6 +16,12 @@ const PREFIX: &str = "ek-";
 pub fn name(tag: &str, role: &str) -> String {
     let pid = std::process::id();
     format!("{PREFIX}{pid}-{}-{tag}-{role}", start_time(pid).unwrap_or(0))
+}
+
+/// Makes a folder for temporary files of such a name, for this user alone. It is new.
+pub fn temporary_folder(tag: &str, role: &str) -> io::Result<TemporaryFolder> {
+    let mut folder = tempfile::Builder::new();
+    folder.prefix(&format!("{}-", name(tag, role))).permissions(fs::Permissions::from_mode(0o700)).tempdir()
 }
 
 /// True for such a name whose process is no longer alive.
@@ -82,6 +91,17 @@ fn start_in(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_temporary_folder_is_for_us_alone() {
+        let folder = temporary_folder("test", "mode").unwrap();
+        assert_eq!(folder.path().metadata().unwrap().mode() & 0o777, 0o700);
+        assert!(folder.path().file_name().unwrap().to_str().is_some_and(|name| owner(name).is_some()));
+        let path = folder.path().to_owned();
+        fs::write(path.join("x"), "").unwrap();
+        drop(folder);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_name_tells_its_owner() {

@@ -107,7 +107,7 @@ fn dependencies(folder: &Path, release: &str) -> Result<String, GuestError> {
         return fs::read_to_string(&there).map_err(GuestError::file("read", &there));
     }
     // depmod writes beside the modules, which are somebody's: it gets a folder of its own that leads to them.
-    let out = tempfile::Builder::new().prefix(&format!("{}-", host::owner::name("guest", "modules"))).tempdir();
+    let out = host::owner::temporary_folder("guest", "modules");
     let out = out.map_err(GuestError::file("make a folder in", std::env::temp_dir()))?;
     let own = out.path().join("lib/modules").join(release);
     fs::create_dir_all(&own).map_err(GuestError::file("make", &own))?;

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tempfile::TempDir;
+use host::owner::{TemporaryFolder, temporary_folder};
 
 use crate::{Accel, Answer, GuestError, Kernel, Nic, Ran, Root, root::EVENKEEL, words::Order};
 
@@ -56,7 +56,7 @@ pub struct Guest {
     child: Child,
     port: UnixStream,
     answers: Receiver<Answer>,
-    folder: TempDir,
+    folder: TemporaryFolder,
     /// From its start to its first answer.
     pub ready: Duration,
     pub release: String,
@@ -111,10 +111,8 @@ impl Guest {
     /// # Errors
     /// QEMU is missing or ends; the guest does not answer. Both have the console's last lines.
     pub fn start(settings: &Settings, kernel: &Kernel, root: &Root, patience: Duration) -> Result<Self, GuestError> {
-        let folder = tempfile::Builder::new()
-            .prefix(&format!("{}-", host::owner::name("guest", "run")))
-            .tempdir()
-            .map_err(GuestError::file("make a folder in", "/tmp"))?;
+        let folder =
+            temporary_folder("guest", "run").map_err(GuestError::file("make a folder in", std::env::temp_dir()))?;
         let file = |name: &str| folder.path().join(name);
         fs::write(file("events"), EVENTS).map_err(GuestError::file("write", file("events")))?;
         let said = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
@@ -292,7 +290,7 @@ impl Drop for Guest {
 /// QEMU before it answers: ended when something fails.
 struct Starting {
     child: Child,
-    folder: TempDir,
+    folder: TemporaryFolder,
 }
 
 impl Starting {

@@ -232,16 +232,6 @@ fn a_device_without_end_is_not_read_to_its_end() {
 }
 
 #[test]
-fn a_temporary_folder_is_new_and_for_us_alone() {
-    let folder = temporary_folder().unwrap();
-    assert_eq!(mode_of(folder.path()), 0o700);
-    let path = folder.path().to_owned();
-    fs::write(path.join("x"), "").unwrap();
-    drop(folder);
-    assert!(!path.exists());
-}
-
-#[test]
 fn a_file_below_a_folder_is_written_through_no_link() {
     let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::fs::create_dir(folder.path().join("in")).unwrap();

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::file::{TemporaryFolder, temporary_folder};
+use host::owner::{TemporaryFolder, temporary_folder};
 use model::shield::ShieldStatus;
 use nix::{
     sys::signal::{Signal, kill},
@@ -106,7 +106,7 @@ impl Protection for Shield {
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError> {
         let program = env::current_exe().map_err(failed)?;
-        let folder = temporary_folder().map_err(failed)?;
+        let folder = temporary_folder("bench", "shield").map_err(failed)?;
         let file = folder.path().join("rules.toml");
         fs::write(&file, rules(place.server.port())).map_err(failed)?;
         let mut command = run_inside(&program, place.host.name());

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use host::owner::{TemporaryFolder, temporary_folder};
 use lab::{Group, Throttled};
 use model::CpuSet;
-use tempfile::TempDir;
 
 use super::{
     guests::{Guests, Neighbouring},
@@ -189,17 +189,14 @@ impl Drop for Stress {
 #[derive(Debug)]
 struct Processes {
     child: Child,
-    folder: TempDir,
+    folder: TemporaryFolder,
 }
 
 impl Processes {
     /// Starts it by the words `within`, which put it into its group.
     fn start(neighbour: Neighbour, within: &[String]) -> Result<Self, BenchError> {
         let failed = |what: &'static str| move |e: std::io::Error| BenchError::Machine(format!("cannot {what}: {e}"));
-        let folder = tempfile::Builder::new()
-            .prefix(&format!("{}-", host::owner::name("bench", "neighbour")))
-            .tempdir()
-            .map_err(failed("make a folder for a neighbour"))?;
+        let folder = temporary_folder("bench", "neighbour").map_err(failed("make a folder for a neighbour"))?;
         // It dies with this process, and its workers with it.
         let mut command = sys::program::command("setpriv");
         command.args(["--pdeathsig", "KILL"]).args(within);
