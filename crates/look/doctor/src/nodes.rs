@@ -155,7 +155,7 @@ fn judge(answer: &run::Answer) -> Result<Report, NodesError> {
 /// Reads a report; its schema first.
 pub fn parse(text: &str) -> Result<Report, NodesError> {
     let garbled = |e: serde_json::Error| NodesError::Garbled(e.to_string());
-    let document: Document<serde_json::Value> = serde_json::from_str(text).map_err(garbled)?;
+    let document: Document<serde_json::Value> = host::ssh::json(text.as_bytes()).map_err(garbled)?;
     if document.schema != SCHEMA {
         return Err(NodesError::WrongSchema(document.schema));
     }
@@ -192,7 +192,9 @@ mod tests {
         assert!(matches!(judge(&answer(0, "{", "")), Err(NodesError::Garbled(_))));
         assert!(matches!(judge(&answer(3, "", "evenkeel: no /proc")), Err(NodesError::Failed { code: 3, .. })));
         assert!(matches!(judge(&answer(command::CHECKSUM, "", "")), Err(NodesError::NotCopied(_))));
-        let good = r#"{"schema":"evenkeel.doctor/1","hostname":"h","kernel":"k","role":"server","role_guessed":true,"findings":[]}"#;
-        assert_eq!(judge(&answer(0, good, "")).unwrap().hostname, "h");
+        let forged = judge(&answer(0, r#"{"schema":"x\nn2: all fine"}"#, "")).unwrap_err().to_string();
+        assert!(forged.contains("`x\\nn2: all fine`"), "{forged}");
+        let good = r#"{"schema":"evenkeel.doctor/1","hostname":"h","kernel":"k\nn2","role":"server","role_guessed":true,"findings":[]}"#;
+        assert_eq!(judge(&answer(0, good, "")).unwrap().kernel, "k\\nn2");
     }
 }

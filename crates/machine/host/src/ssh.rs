@@ -2,6 +2,10 @@
 
 use std::{process::Command, time::Duration};
 
+use model::visible::visible_plain;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 /// Marks that a shell reads.
 const SHELL: &str = "'\"`$;&|<>()\\";
 /// The most characters of a program's last words.
@@ -50,6 +54,20 @@ pub fn last_words(text: &str) -> String {
     }
 }
 
+/// Reads the JSON of another machine: each text in it is a piece of one line from now on, and none has colours.
+pub fn json<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    fn each_text(value: Value) -> Value {
+        let shown = |text: String| visible_plain(&text).replace('\n', "\\n");
+        match value {
+            Value::String(text) => Value::String(shown(text)),
+            Value::Array(all) => all.into_iter().map(each_text).collect(),
+            Value::Object(all) => all.into_iter().map(|(name, value)| (shown(name), each_text(value))).collect(),
+            other => other,
+        }
+    }
+    serde_json::from_value(each_text(serde_json::from_slice(text)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +84,17 @@ mod tests {
         let words: Vec<_> = ssh.get_args().map(|word| word.to_str().unwrap()).collect();
         let own = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-T", "--", "n1", "true"];
         assert_eq!(words, [&["-o", "ConnectTimeout=3"][..], &own].concat());
+    }
+
+    #[test]
+    fn texts_of_another_machine_are_one_line_each() {
+        let text = br#"{"a":"1\n2\u001b[31m\t\u202e","b\n":["x\ny",{"c":"\u0007"}],"d":1.5,"e":18446744073709551615}"#;
+        let read: Value = json(text).unwrap();
+        let shown =
+            r#"{"a":"1\\n2\\x1b[31m\t\\u202e","b\\n":["x\\ny",{"c":"\\x07"}],"d":1.5,"e":18446744073709551615}"#;
+        assert_eq!(read, serde_json::from_str::<Value>(shown).unwrap());
+        let wrong = json::<Vec<bool>>(br#"["a\nb"]"#).unwrap_err().to_string();
+        assert!(!wrong.contains('\n'), "{wrong}");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
                 // What else a login shell prints is no answer.
                 let mut output = BufReader::new(output);
                 let lines = std::iter::from_fn(|| line_of(&mut output));
-                for answer in lines.filter_map(|line| serde_json::from_slice(&line).ok()) {
+                for answer in lines.filter_map(|line| ssh::json(&line).ok()) {
                     if to.send(answer).is_err() {
                         return;
                     }

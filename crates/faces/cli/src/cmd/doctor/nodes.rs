@@ -162,7 +162,7 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
 
 /// One report, or those of many machines.
 fn read(text: &str) -> Result<Vec<Node>, NodesError> {
-    match serde_json::from_str::<Document<Nodes>>(text) {
+    match host::ssh::json::<Document<Nodes>>(text.as_bytes()) {
         Ok(document) if document.schema == "evenkeel.doctor.nodes/1" => Ok(document.body.nodes),
         _ => {
             let report = nodes::parse(text)?;
@@ -206,6 +206,13 @@ mod tests {
         let mut machines = [node("vm"), node("vm")];
         name_apart(&mut machines, &["a/n1.json".into(), "a/n2.json".into()]);
         assert_eq!((machines[0].node.as_str(), machines[1].node.as_str()), ("n1", "n2"));
+    }
+
+    #[test]
+    fn a_machine_forges_no_line_of_another() {
+        let report = r#"{"schema":"evenkeel.doctor/1","hostname":"n1\nn2","kernel":"6.1\nn3","role":"server","role_guessed":true,"findings":[]}"#;
+        let text = nodes_text(&read(report).unwrap(), Look::plain(200));
+        assert!(text.lines().count() == 2 && text.contains("n1\\nn2") && text.contains("6.1\\nn3"), "{text}");
     }
 
     #[test]
