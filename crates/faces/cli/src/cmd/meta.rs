@@ -136,7 +136,7 @@ fn pages(command: &Command, folder: &std::path::Path) -> io::Result<()> {
     if command.get_version().is_some() {
         man.render_version_section(&mut page)?;
     }
-    fs::write(folder.join(man.get_filename()), page)?;
+    host::file::replace(&folder.join(man.get_filename()), &page, host::file::PUBLIC)?;
     let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     subs.into_iter().try_for_each(|sub| pages(sub, folder))
 }
@@ -184,6 +184,11 @@ mod tests {
     fn every_verb_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("share/man1");
+        fs::create_dir_all(&made).unwrap();
+        std::os::unix::fs::symlink("other", made.join("evenkeel.1")).unwrap();
+        fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(man(&ManArgs { dir: made.clone() }).is_err() && !made.join("other").exists(), "a link of others");
+        fs::remove_file(made.join("evenkeel.1")).unwrap();
         man(&ManArgs { dir: made.clone() }).unwrap();
         assert!(!fs::read_to_string(made.join("evenkeel.1")).unwrap().contains("help(1)"));
         for page in ["evenkeel", "evenkeel-capture", "evenkeel-shield-run", "evenkeel-spread-apply"] {
