@@ -45,13 +45,13 @@ static void use_epoll(void)
 }
 
 /* Takes what arrived: at once, or asleep until there is something. */
-static void turn(void)
+static void poll_link(void)
 {
 	struct epoll_event event;
 
 	if (epoll_fd >= 0 && done(ek_link_arm(the_link), "arm") == 1)
 		(void)epoll_wait(epoll_fd, &event, 1, -1);
-	done(ek_link_turn(the_link), "turn");
+	done(ek_link_poll(the_link), "poll");
 }
 
 static void send_all(ek_link_conn peer, const struct iovec *messages, size_t count)
@@ -60,7 +60,7 @@ static void send_all(ek_link_conn peer, const struct iovec *messages, size_t cou
 		ssize_t taken = ek_link_send_many(the_link, peer, messages, count);
 
 		if (taken == -EAGAIN) {
-			turn();
+			poll_link();
 			continue;
 		}
 		done(taken, "send");
@@ -75,7 +75,7 @@ static size_t receive(ek_link_conn peer, struct iovec *places, size_t count)
 	ssize_t came;
 
 	while ((came = ek_link_receive_many(the_link, peer, places, count)) == -EAGAIN)
-		turn();
+		poll_link();
 	return (size_t)done(came, "receive");
 }
 
@@ -86,7 +86,7 @@ static ek_link_conn accept_one(uint16_t port)
 
 	done(ek_link_listen(the_link, port, EK_LINK_MESSAGES), "listen");
 	while ((result = ek_link_accept(the_link, port, &peer)) == -EAGAIN)
-		turn();
+		poll_link();
 	done(result, "accept");
 	return peer;
 }
@@ -97,7 +97,7 @@ static ek_link_conn connect_to(const char *node, uint16_t port)
 
 	done(ek_link_connect(the_link, node, port, EK_LINK_MESSAGES, &peer), "connect");
 	while (done(ek_link_state(the_link, peer), "connect") == EK_LINK_OPENING)
-		turn();
+		poll_link();
 	return peer;
 }
 
@@ -105,9 +105,9 @@ static ek_link_conn connect_to(const char *node, uint16_t port)
 static void finish(ek_link_conn peer)
 {
 	while (ek_link_close_connection(the_link, peer) == -EAGAIN)
-		turn();
+		poll_link();
 	while (ek_link_state(the_link, peer) == EK_LINK_OPEN)
-		turn();
+		poll_link();
 }
 
 static void server(uint16_t port)
@@ -208,7 +208,7 @@ static void source(const char *node, uint16_t port, size_t count, size_t len)
 			messages[i] = (struct iovec){ bytes[i], len };
 		}
 		send_all(peer, messages, many);
-		turn();
+		poll_link();
 	}
 	finish(peer);
 	printf("%zu messages of %zu bytes in %.3f s\n", count, len, (double)(now_ns() - began) / 1e9);

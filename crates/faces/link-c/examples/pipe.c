@@ -41,7 +41,7 @@ static int wait_for(int fd)
 
 	if (poll(waits, 2, sleeps ? -1 : 0) < 0 && errno != EINTR)
 		err(1, "poll");
-	done(ek_link_turn(the_link), "turn");
+	done(ek_link_poll(the_link), "poll");
 	return waits[1].revents != 0;
 }
 
@@ -72,7 +72,7 @@ static void get(uint16_t port)
 			came -= written;
 		}
 		/* While it writes, the other end waits for its acknowledgements. */
-		done(ek_link_turn(the_link), "turn");
+		done(ek_link_poll(the_link), "poll");
 	}
 	while (ek_link_close_connection(the_link, peer) == -EAGAIN || ek_link_state(the_link, peer) == EK_LINK_OPEN)
 		wait_for(-1);

@@ -16,7 +16,7 @@
  *
  * Rules of all calls
  *
- * - Nothing happens but in calls: frames are read and lost ones sent again in ek_link_turn and ek_link_wait. Call one of them again and again; a peer that
+ * - Nothing happens but in calls: frames are read and lost ones sent again in ek_link_poll and ek_link_wait. Call one of them again and again; a peer that
  *   waits for an answer gives the connection up after 10 s.
  * - No call blocks, but ek_link_wait, and those that ask the broker: ek_link_open, _listen, _stop_listening, _nodes, and _connect by a name.
  * - A negative result is a number of errno.h with its sign turned. ek_link_error says why in a sentence. errno itself means nothing.
@@ -55,9 +55,9 @@ enum ek_link_kind {
 
 /* Where a connection is. One that failed is a negative result of ek_link_state. */
 enum ek_link_state {
-	EK_LINK_OPENING = 1, /* offered, not accepted yet */
-	EK_LINK_OPEN = 2,    /* both ends can send */
-	EK_LINK_RESTING = 3, /* both ends have sent all, and heard so */
+	EK_LINK_OPENING = 1,   /* offered, not accepted yet */
+	EK_LINK_OPEN = 2,      /* both ends can send */
+	EK_LINK_TIME_WAIT = 3, /* both ends have sent all, and heard so */
 };
 
 #define EK_LINK_NAME_BYTES 256
@@ -131,7 +131,7 @@ int ek_link_peer(struct ek_link *link, ek_link_conn connection, char *address);
 
 /*
  * Says that nothing follows from this end; what was sent before still arrives, and what the other end sends is still received. -EAGAIN: no room for that
- * word; turn, and close again. -ENOTCONN.
+ * word; poll, and close again. -ENOTCONN.
  */
 int ek_link_close_connection(struct ek_link *link, ek_link_conn connection);
 
@@ -141,13 +141,13 @@ int ek_link_abort(struct ek_link *link, ek_link_conn connection);
 /*
  * Sends up to `count` messages, whole, in one flush; how many were taken, from the first on. Their bytes are copied. A message may be empty, and as long as
  * 256 frames of the interface (375,808 bytes at an MTU of 1500).
- * None was taken: -EAGAIN: no room (turn, and send again). -EMSGSIZE: too long. -EPIPE: this end is closed. -EPROTOTYPE: it is a stream. -ENOTCONN. Or
+ * None was taken: -EAGAIN: no room (poll, and send again). -EMSGSIZE: too long. -EPIPE: this end is closed. -EPROTOTYPE: it is a stream. -ENOTCONN. Or
  * why the connection failed, as in ek_link_state.
  */
 ssize_t ek_link_send_many(struct ek_link *link, ek_link_conn connection, const struct iovec *messages, size_t count);
 
 /*
- * Receives up to `count` messages that earlier turns have brought, each into a place, whose iov_len becomes the message's; how many.
+ * Receives up to `count` messages that earlier polls brought, each into a place, whose iov_len becomes the message's; how many.
  * 0: the other end has closed, and all was received. None was received: -EAGAIN: nothing yet. -EMSGSIZE: the first is longer than its place; it stays, and
  * the iov_len of the place says how long it is. -EPROTOTYPE: it is a stream. -ENOTCONN. Or why the connection failed, as in ek_link_state.
  */
@@ -159,15 +159,15 @@ ssize_t ek_link_receive_many(struct ek_link *link, ek_link_conn connection, stru
 ssize_t ek_link_write(struct ek_link *link, ek_link_conn connection, const void *bytes, size_t count);
 
 /*
- * Receives bytes of a stream that earlier turns have brought, as many as are there and have room; how many. Results as ek_link_receive_many: 0 is the end.
+ * Receives bytes of a stream that earlier polls brought, as many as are there and have room; how many. Results as ek_link_receive_many: 0 is the end.
  */
 ssize_t ek_link_read(struct ek_link *link, ek_link_conn connection, void *bytes, size_t count);
 
 /* Takes what arrived, does what is due, sends what is to be sent; how many frames arrived. It does not wait. A program that spins calls it again and again. */
-int ek_link_turn(struct ek_link *link);
+int ek_link_poll(struct ek_link *link);
 
 /*
- * Turns until a frame arrived: awake for the first `spin_ns` nanoseconds, asleep from then on, at most `timeout_ns` in all (negative: without limit); how
+ * Polls until a frame arrived: awake for the first `spin_ns` nanoseconds, asleep from then on, at most `timeout_ns` in all (negative: without limit); how
  * many frames arrived. 0: none in time, or a signal came while it slept.
  */
 int ek_link_wait(struct ek_link *link, uint64_t spin_ns, int64_t timeout_ns);
@@ -179,13 +179,13 @@ int ek_link_wait(struct ek_link *link, uint64_t spin_ns, int64_t timeout_ns);
 int ek_link_fd(struct ek_link *link);
 
 /*
- * Makes ek_link_fd good for one sleep; the last call with this handle before it. 1: sleep. 0: there is something to do already: turn instead.
- * After the sleep turn, then receive all that is there: what a turn brought does not wake again.
+ * Makes ek_link_fd good for one sleep; the last call with this handle before it. 1: sleep. 0: there is something to do already: poll instead.
+ * After the sleep poll, then receive all that is there: what a poll brought does not wake again.
  *
  *     for (;;) {
  *             if (ek_link_arm(link) == 1)
  *                     poll(descriptors, count, -1);
- *             ek_link_turn(link);
+ *             ek_link_poll(link);
  *             ... receive until -EAGAIN, send ...
  *     }
  */

@@ -14,10 +14,10 @@ use crate::{
 /// EK_LINK_MESSAGES and EK_LINK_STREAM.
 const MESSAGES: c_int = 0;
 const STREAM: c_int = 1;
-/// EK_LINK_OPENING, EK_LINK_OPEN and EK_LINK_RESTING.
+/// EK_LINK_OPENING, EK_LINK_OPEN and EK_LINK_TIME_WAIT.
 const OPENING: isize = 1;
 const OPEN: isize = 2;
-const RESTING: isize = 3;
+const TIME_WAIT: isize = 3;
 /// Connections that wait to be accepted at a port.
 const ACCEPT_BACKLOG: usize = 128;
 
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn ek_link_state(link: *mut Link, connection: u32) 
     let work = |link: &mut Link| match link.engine.state(Handle::of(connection)) {
         Some(State::Opening) => Ok(OPENING),
         Some(State::Open) => Ok(OPEN),
-        Some(State::TimeWait) => Ok(RESTING),
+        Some(State::TimeWait) => Ok(TIME_WAIT),
         Some(State::Failed(reason)) => {
             Err(Failed::because(of_reason(reason), format!("the connection ended: {reason}")))
         }
@@ -151,7 +151,7 @@ pub(crate) unsafe extern "C" fn ek_link_close_connection(link: *mut Link, connec
         link.engine.flush()?;
         closed.map(|()| 0).map_err(|error| match error {
             SendError::Full => {
-                Failed::new(libc::EAGAIN, c"no room for the word that nothing follows: turn, and close it again")
+                Failed::new(libc::EAGAIN, c"no room for the word that nothing follows: poll, and close it again")
             }
             other => other.into(),
         })

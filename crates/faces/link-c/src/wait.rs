@@ -1,4 +1,4 @@
-//! Time: turns, waits, and the descriptor of other loops.
+//! Time: polls, waits, and the descriptor of other loops.
 
 use std::{ffi::c_int, os::fd::AsRawFd, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::handle::{Link, call};
 /// # Safety
 /// The contract of [`call`].
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ek_link_turn(link: *mut Link) -> c_int {
+pub(crate) unsafe extern "C" fn ek_link_poll(link: *mut Link) -> c_int {
     // SAFETY: the caller keeps to what `call` asks for.
     unsafe { call(link, |link| Ok(link.engine.poll()? as isize)) as c_int }
 }

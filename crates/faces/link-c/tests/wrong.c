@@ -90,7 +90,7 @@ static void nulls(void)
 
 	FAILS_WITH(NULL, ek_link_open(NULL), EINVAL, "NULL");
 	ek_link_close(NULL);
-	FAILS_WITH(NULL, ek_link_turn(NULL), EINVAL, "handle is NULL");
+	FAILS_WITH(NULL, ek_link_poll(NULL), EINVAL, "handle is NULL");
 	FAILS_WITH(NULL, ek_link_wait(NULL, 0, 0), EINVAL, "handle");
 	FAILS_WITH(NULL, ek_link_fd(NULL), EINVAL, "handle");
 	FAILS_WITH(NULL, ek_link_arm(NULL), EINVAL, "handle");
