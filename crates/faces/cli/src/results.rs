@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::failure::{Failure, note};
 
 /// Bytes of room on the disk that a file for results takes before the run begins.
-const ROOM: u32 = 256 << 10;
+const ROOM_BYTES: u32 = 256 << 10;
 
 /// A file for results, found to be writable before the run begins.
 pub(crate) struct OutFile<'a> {
@@ -22,7 +22,7 @@ impl<'a> OutFile<'a> {
     pub(crate) fn open(path: Option<&'a Path>, what: &'static str) -> Result<Option<Self>, Failure> {
         let Some(path) = path else { return Ok(None) };
         let mut file = AtomicFile::open(path, PUBLIC)?;
-        file.reserve(ROOM)?;
+        file.reserve(ROOM_BYTES)?;
         Ok(Some(Self { file, path, what }))
     }
 

@@ -12,7 +12,7 @@ const RATE: f64 = 20_000.0;
 const AT_ONCE: f64 = 0.004 * RATE;
 const TRIAL_S: f64 = 0.3;
 /// Runs until one is not kept from its work by somebody else on this machine.
-const RUNS: u32 = 4;
+const RUNS_MAX: u32 = 4;
 
 /// How XDP programs are attached to the tester's ports now, in the words of the program ip: `xdp` in the driver, `xdpgeneric` in the stack.
 fn attached(bed: &PortsBed) -> Vec<String> {
@@ -55,7 +55,7 @@ fn measured(tag: &str, family: Family) {
         .nft(&format!("add rule inet ekknown forward limit rate over {RATE}/second burst {AT_ONCE} packets drop"));
     let folder = tempfile::tempdir().expect("a folder");
     let mut seen = Vec::new();
-    for run in 0..RUNS {
+    for run in 0..RUNS_MAX {
         let file = folder.path().join(format!("{run}.json"));
         let (code, said, modes) = bench(&bed, family, &file);
         assert_eq!((bed.addresses(), attached(&bed)), (String::new(), Vec::new()), "left behind");

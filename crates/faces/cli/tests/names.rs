@@ -5,9 +5,9 @@ use std::{os::unix::ffi::OsStrExt as _, process::Output};
 use testbed::{DROP_9, ShieldBed, json, said, text, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
-const SHORT: &str = "ekuplink0";
+const SHORT_NAME: &str = "ekuplink0";
 /// Longer than a name may be.
-const LONG: &str = "ek-the-uplink-to-the-building-next-door";
+const LONG_NAME: &str = "ek-the-uplink-to-the-building-next-door";
 
 fn evenkeel(bed: &ShieldBed, arguments: &[&str]) -> Output {
     let mut command = std::process::Command::new(EVENKEEL);
@@ -19,7 +19,7 @@ fn evenkeel(bed: &ShieldBed, arguments: &[&str]) -> Output {
 fn an_alternative_name_is_a_name_for_every_verb() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "eknmA") else { return };
     let (real, rules) = (bed.interface.clone(), bed.rules(DROP_9));
-    for name in [SHORT, LONG] {
+    for name in [SHORT_NAME, LONG_NAME] {
         bed.ip(&format!("link property add dev {real} altname {name}"));
         let drop = ["--rule", "drop protocol=udp"];
         for verb in [
@@ -40,16 +40,16 @@ fn an_alternative_name_is_a_name_for_every_verb() {
         assert!(text(&unit.stdout).contains(&format!("run {real} ")), "{}", text(&unit.stdout));
     }
     // A shield is kept, and found, under the one name that the interface has.
-    bed.interface = SHORT.to_owned();
+    bed.interface = SHORT_NAME.to_owned();
     bed.run(&rules, &[]);
-    for name in [real.as_str(), SHORT, LONG] {
+    for name in [real.as_str(), SHORT_NAME, LONG_NAME] {
         assert_eq!(
             json(&bed.shield_does(&["status", name, "--json", "--interval", "0.1"]))["interface"],
             real.as_str()
         );
         bed.shield_does(&["reload", name]);
     }
-    bed.interface = LONG.to_owned();
+    bed.interface = LONG_NAME.to_owned();
     bed.stop();
 }
 

@@ -10,7 +10,7 @@ mod router;
 use router::World;
 
 /// Datagrams that are sent.
-const SENT: u64 = 1_000;
+const SENT_COUNT: u64 = 1_000;
 /// What counts them behind the router, and ends them.
 const COUNTS: &str = "table ip t { counter got {}; chain f { type filter hook prerouting priority 0; udp dport 9 counter name got drop; }; }";
 const FORWARDED: &str = "forwarded by evenkeel's fast path";
@@ -59,7 +59,7 @@ fn is_sampled(report: &Value) -> bool {
 
 /// The packets by which a sampled trace may be wrong: none of a whole one.
 fn error_of(report: &Value) -> u64 {
-    (report["trace"]["precision"].as_f64().expect("a share") * SENT as f64).ceil() as u64
+    (report["trace"]["precision"].as_f64().expect("a share") * SENT_COUNT as f64).ceil() as u64
 }
 
 /// `counted` is `expected` within the error of the trace.
@@ -96,10 +96,10 @@ fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
         let running = world.run(&[&["--trial", "0", "--xdp-mode", mode], more].concat());
         wait("the neighbours are known", || world.crosses() && world.is_in("routed"));
         let (before, arrived) = (world.forwarded(), got(&world));
-        let report = ledger(&world, || send(&world, SENT));
+        let report = ledger(&world, || send(&world, SENT_COUNT));
         let forwarded = world.forwarded() - before;
-        assert!(forwarded >= SENT, "{mode}: {forwarded}");
-        assert_eq!(got(&world) - arrived, SENT, "{mode}");
+        assert!(forwarded >= SENT_COUNT, "{mode}: {forwarded}");
+        assert_eq!(got(&world) - arrived, SENT_COUNT, "{mode}");
         closes(&report);
         assert_eq!(row(&report, "receive", "delivered", FORWARDED), forwarded, "{mode}: {report}");
         assert_eq!(row(&report, "transmit", "offered", FORWARDED), forwarded, "{mode}: {report}");
@@ -119,14 +119,14 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
         let arrived = got(&world);
         let report = ledger(&world, || {
             world.b.feature("rx-gro", false);
-            send(&world, SENT);
+            send(&world, SENT_COUNT);
             world.b.feature("rx-gro", true);
         });
         if is_sampled(&report) && attempt < 20 {
             continue;
         }
         closes(&report);
-        let lost = SENT - (got(&world) - arrived);
+        let lost = SENT_COUNT - (got(&world) - arrived);
         is_about(&report["lost"], lost, &report);
         if lost == 0 && attempt < 5 {
             continue;
@@ -156,12 +156,12 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
         wait("the neighbours are known", || world.crosses() && world.is_in(mode));
         for attempt in 1.. {
             let (before, arrived) = (world.forwarded(), got(&world));
-            let report = ledger(&world, || send(&world, SENT));
+            let report = ledger(&world, || send(&world, SENT_COUNT));
             if is_sampled(&report) && attempt < 20 {
                 continue;
             }
             closes(&report);
-            let (lost, forwarded) = (SENT - (got(&world) - arrived), world.forwarded() - before);
+            let (lost, forwarded) = (SENT_COUNT - (got(&world) - arrived), world.forwarded() - before);
             is_about(&report["lost"], lost, &report);
             assert_eq!(row(&report, "receive", "delivered", FORWARDED), forwarded, "{mode}: {report}");
             if lost == 0 && attempt < 20 {

@@ -15,8 +15,8 @@ use router::World;
 use testbed::{Running, Sshd, said, wait};
 
 /// Bytes that curl and ssh fetch: some seconds' worth.
-const BYTES: usize = 300 << 20;
-const TURN: Duration = Duration::from_millis(400);
+const STREAM_BYTES: usize = 300 << 20;
+const SWITCH_PERIOD: Duration = Duration::from_millis(400);
 
 /// Switches to and fro until it is dropped.
 struct Switching<'a>(&'a AtomicBool);
@@ -38,7 +38,7 @@ fn while_modes_change(world: &World, mode: &str, work: impl FnOnce()) -> usize {
                 let answer = world.ask(&["mode", to]);
                 assert!(answer.status.success(), "{}", said(&answer));
                 times += 1;
-                thread::sleep(TURN);
+                thread::sleep(SWITCH_PERIOD);
             }
             times
         });
@@ -74,7 +74,7 @@ fn transfers_and_a_login_through_nat_outlive_changes_of_the_mode() {
     let served = folder.join("served");
     fs::create_dir(&served).unwrap();
     let bytes: Vec<u8> =
-        (0..BYTES / 8).flat_map(|n| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes()).collect();
+        (0..STREAM_BYTES / 8).flat_map(|n| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes()).collect();
     fs::write(served.join("file"), bytes).unwrap();
     let sum = |path: &str| succeeds(Command::new("sha256sum").stdin(fs::File::open(path).unwrap()));
     let expected = sum(&served.join("file").display().to_string());

@@ -21,7 +21,7 @@ const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const FLOOD: &str = "60000";
 const FLOOD_TIME: &str = "2s";
 /// Packets between two looks at a counter, half a millisecond apart, that only a flood brings.
-const JUMP: u64 = 12;
+const JUMP_MIN: u64 = 12;
 
 /// With keys of `[detection]`.
 fn bed(tag: &str, detection: &str) -> Option<ShieldBed> {
@@ -164,7 +164,7 @@ fn time_to_act(interface: &str, over: &AtomicBool) -> Option<Duration> {
     while !over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_micros(500));
         let now = read();
-        if now.0 - last.0 > JUMP {
+        if now.0 - last.0 > JUMP_MIN {
             began = began.or(Some(last.2));
         }
         if now.1 > last.1 {

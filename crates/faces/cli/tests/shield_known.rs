@@ -17,7 +17,7 @@ const UDP: u16 = 5353;
 /// Open, and for those alone who were seen before.
 const MEMBERS: u16 = 5454;
 const CLOSED: u16 = 9;
-const FRAMES: &str = "200";
+const FRAME_COUNT: &str = "200";
 
 const RULES: &str = r#"
 protect = ["198.18.0.2/32"]
@@ -31,7 +31,7 @@ rule = [
 /// So many frames from made-up sources.
 fn flood(bed: &ShieldBed, words: &[&str]) -> Output {
     let mac = bed.server.link.mac.to_string();
-    let mut all = vec!["gen", bed.client.interface(), "--count", FRAMES, "--rate", "2000", "--flows", "200"];
+    let mut all = vec!["gen", bed.client.interface(), "--count", FRAME_COUNT, "--rate", "2000", "--flows", "200"];
     all.extend(["--dst-mac", &mac, "--dst", SERVER]);
     if !words.contains(&"--src") {
         all.extend(["--src", "10.0.0.0/16"]);
@@ -73,7 +73,7 @@ fn what_nobody_waits_for_is_dropped_and_what_is_waited_for_is_not() {
     assert!(echoes(&bed), "{}", bed.log());
     assert_eq!((bed.count("strays"), bed.count("closed")), (0, 0), "a connection is known from its SYN to its end");
     // Of no connection, to an open port and to a closed one; a SYN to a closed one; and UDP.
-    let frames: u64 = FRAMES.parse().unwrap();
+    let frames: u64 = FRAME_COUNT.parse().unwrap();
     for port in [TCP, CLOSED] {
         flood(&bed, &["--tcp", "--dst-port", &port.to_string()]);
     }
@@ -141,7 +141,7 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     bed.client.run(ask).unwrap();
     assert_eq!(bed.count("strays"), 0, "{}", bed.log());
     flood(&bed, &["--tcp", "--dst-port", "80"]);
-    bed.wait("strays are dropped", || bed.count("strays") >= FRAMES.parse().unwrap());
+    bed.wait("strays are dropped", || bed.count("strays") >= FRAME_COUNT.parse().unwrap());
     bed.stop();
 }
 
@@ -171,7 +171,7 @@ fn answers_to_what_left_by_a_masquerade_are_waited_for() {
     }
     assert_eq!(bed.count("strays"), 0, "{}", bed.log());
     flood(&bed, &["--udp", "--dst-port", "40001"]);
-    bed.wait("strays are dropped", || bed.count("strays") == FRAMES.parse::<u64>().unwrap());
+    bed.wait("strays are dropped", || bed.count("strays") == FRAME_COUNT.parse::<u64>().unwrap());
     bed.stop();
 }
 

@@ -14,10 +14,10 @@ use wire::{Ethernet, FlowKey, FrameSize, Ip, Kind, Mac, Template};
 /// Verdicts of include/uapi/linux/bpf.h.
 const XDP_DROP: u32 = 1;
 const XDP_REDIRECT: u32 = 4;
-const HOUR: Duration = Duration::from_secs(3600);
+const STEP_TIME: Duration = Duration::from_secs(3600);
 
 fn unpaced() -> BenchPace {
-    BenchPace { tag: 0x5a01, steps: vec![(None, HOUR)], count: None, stamp_every: 3, probe: None }
+    BenchPace { tag: 0x5a01, steps: vec![(None, STEP_TIME)], count: None, stamp_every: 3, probe: None }
 }
 
 /// A sender of both directions to the loopback, to which nothing is sent.
@@ -193,7 +193,7 @@ fn count_and_stop_end_the_sending_and_rearming_begins_anew() {
 fn steps_follow_each_other() {
     let Some(()) = privileged() else { return };
     let first = Duration::from_millis(50);
-    let pace = BenchPace { steps: vec![(Some(0.0), first), (None, HOUR)], ..unpaced() };
+    let pace = BenchPace { steps: vec![(Some(0.0), first), (None, STEP_TIME)], ..unpaced() };
     let sender = load(&[entry(false, 0, 0, 64)], pace);
     assert_eq!(sender.try_once().unwrap().0, XDP_DROP);
     let before = sender.counts();
@@ -210,7 +210,7 @@ fn steps_follow_each_other() {
 #[test]
 fn the_achieved_rate_follows_the_knob() {
     let Some(()) = privileged() else { return };
-    let pace = BenchPace { steps: vec![(Some(1.0), HOUR)], ..unpaced() };
+    let pace = BenchPace { steps: vec![(Some(1.0), STEP_TIME)], ..unpaced() };
     let sender = load(&[entry(false, 0, 0, 64)], pace);
     assert_eq!(sender.try_once().unwrap().0, XDP_DROP);
     let mut sent = 0;
@@ -239,7 +239,7 @@ fn probes_go_when_their_time_has_come() {
     }
     assert_eq!((sender.counts().probes, sender.counts().units), (3, [0, 0]));
     // Beside a load, which goes on.
-    sender.rearm(BenchPace { steps: vec![(None, HOUR)], ..idle }).unwrap();
+    sender.rearm(BenchPace { steps: vec![(None, STEP_TIME)], ..idle }).unwrap();
     let lens: Vec<usize> = (0..4).map(|_| sender.try_once().unwrap().1.len()).collect();
     assert_eq!(lens, [60, 1514, 1514, 1514]);
 }
@@ -255,9 +255,9 @@ fn what_cannot_be_sent_is_refused() {
     assert!(refused(&[good.clone(), cut], unpaced()).starts_with("frame 1 of the lap has no room for the signature"));
     let long = BenchEntry { frame_len: 4000, ..good.clone() };
     assert!(refused(&[long], unpaced()).contains("3072"));
-    let steps = BenchPace { steps: vec![(None, HOUR); 5], ..unpaced() };
+    let steps = BenchPace { steps: vec![(None, STEP_TIME); 5], ..unpaced() };
     assert!(refused(from_ref(&good), steps).contains("takes 4"));
-    let fast = BenchPace { steps: vec![(Some(6e7), HOUR)], ..unpaced() };
+    let fast = BenchPace { steps: vec![(Some(6e7), STEP_TIME)], ..unpaced() };
     assert!(refused(from_ref(&good), fast).contains("50000000"));
     let nothing = BenchPace { steps: vec![], ..unpaced() };
     assert!(refused(from_ref(&good), nothing).contains("nothing to do"));
@@ -269,7 +269,7 @@ fn what_cannot_be_sent_is_refused() {
 /// Backlog that may be due at once, in nanoseconds of the wanted rate, read from the program's own clock: all of the time since the last look that it did
 /// not give up. So the speed of the machine does not matter.
 fn most_due_ns(rings: Option<BenchRings>, pps: f64) -> u64 {
-    let pace = BenchPace { steps: vec![(Some(pps), HOUR)], ..unpaced() };
+    let pace = BenchPace { steps: vec![(Some(pps), STEP_TIME)], ..unpaced() };
     let mut sender = BenchSender::load_behind(rings, &[entry(false, 0, 0, 64)], pace).unwrap();
     (0..2).for_each(|way| sender.set_device(way, "lo").unwrap());
     assert_eq!(sender.try_once().unwrap().0, XDP_DROP);

@@ -25,10 +25,10 @@ use sys::{
 use testbed::{Bed, End, WAIT_TIMEOUT, wait, wait_for};
 
 /// The longest frame of these tests.
-const LONGEST: usize = 9100;
+const FRAME_BYTES_MAX: usize = 9100;
 
 fn sender(end: &End) -> PacketBatch {
-    end.run(|| PacketBatch::open(end.link.index, LONGEST, 8 << 20).unwrap())
+    end.run(|| PacketBatch::open(end.link.index, FRAME_BYTES_MAX, 8 << 20).unwrap())
 }
 
 fn give(sender: &mut PacketBatch, frame: &[u8]) {
@@ -46,7 +46,7 @@ fn hears(end: &End) -> PacketSocket {
 
 /// The next frame that a socket hears.
 fn heard(socket: &PacketSocket) -> Vec<u8> {
-    let mut batch = Batch::new(1, LONGEST);
+    let mut batch = Batch::new(1, FRAME_BYTES_MAX);
     wait_for("a frame is heard", || match batch.receive(socket).unwrap() {
         0 => None,
         n => batch.packets(n).next().map(|packet| packet.data.to_vec()),
@@ -124,7 +124,7 @@ fn a_probe_of_the_node_comes_back() {
 /// wakes up.
 #[test]
 fn no_wake_up_is_lost() {
-    const FRAMES: u64 = 30_000;
+    const FRAME_COUNT: u64 = 30_000;
     let Some((_bed, [a, b])) = Bed::pair("lwk") else { return };
     let mut port = port(&b, XdpMode::Native);
     let mut ring = port.endpoint(PORT..=PORT, 1 << 16).unwrap();
@@ -135,14 +135,14 @@ fn no_wake_up_is_lost() {
     let patience = EpollTimeout::try_from(WAIT_TIMEOUT).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0..FRAMES {
+            for number in 0..FRAME_COUNT {
                 while seen.load(Ordering::Acquire) < number {
                     thread::yield_now();
                 }
                 give(&mut sender, &frame(to, &[], &data(&number.to_be_bytes())));
             }
         });
-        while seen.load(Ordering::Relaxed) < FRAMES {
+        while seen.load(Ordering::Relaxed) < FRAME_COUNT {
             // About as long as a frame takes, so that either is first.
             for _ in 0..seen.load(Ordering::Relaxed) * 7 % 509 {
                 std::hint::spin_loop();
@@ -160,7 +160,7 @@ fn no_wake_up_is_lost() {
             seen.fetch_add(count, Ordering::Release);
         }
     });
-    assert_eq!(port.counts().unwrap().delivered, FRAMES);
+    assert_eq!(port.counts().unwrap().delivered, FRAME_COUNT);
     // Nobody sleeps: nobody is woken, and what came is there.
     give(&mut sender, &frame(to, &[], &data(&[])));
     assert_eq!(delivered(&mut ring, 1).len(), 1);

@@ -30,7 +30,7 @@ use crate::{
 const IFF_LOOPBACK: u32 = 8;
 
 /// The least time for which the counters of a live machine are watched: what does not grow meanwhile is of the past ([`Evidence::counts`]).
-pub const WATCH: Duration = Duration::from_secs(1);
+pub const WATCH_TIME_MIN: Duration = Duration::from_secs(1);
 
 /// Two readings of the counters of a live machine.
 #[derive(Debug)]
@@ -316,7 +316,7 @@ impl Watch {
     }
 
     fn end(&mut self, host: &Host, unreadable: &RefCell<BTreeMap<String, String>>) -> Option<Watched> {
-        thread::sleep(WATCH.saturating_sub(self.begun.elapsed()));
+        thread::sleep(WATCH_TIME_MIN.saturating_sub(self.begun.elapsed()));
         match self.sampler.read() {
             Ok(after) => {
                 let before = std::mem::take(&mut self.before);

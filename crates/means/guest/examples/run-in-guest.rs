@@ -9,7 +9,7 @@ use guest::{Accel, Guest, Kernel, Nic, Root, Settings};
 
 const USAGE: &str = "run-in-guest KERNEL EVENKEEL SECONDS [--with PROGRAM]... -- \"NAME ARGUMENTS\"...";
 /// A guest that is emulated answers within this time.
-const PATIENCE: Duration = Duration::from_secs(120);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -48,7 +48,7 @@ fn run(
         within: Vec::new(),
         disk: None,
     };
-    let start = || Guest::start(&settings, &kernel, &root, PATIENCE);
+    let start = || Guest::start(&settings, &kernel, &root, ANSWER_TIMEOUT);
     let mut guest = start()?;
     let mut all = true;
     for command in commands {

@@ -21,7 +21,7 @@ pub(crate) const QEMU: (&str, &str) = ("qemu-system-x86_64", "qemu-system-x86");
 /// Lines of the console that are shown when a guest fails.
 const CONSOLE_LINES: usize = 20;
 /// Events of QEMU that are traced: accesses to devices, and notifications of VirtIO.
-const EVENTS: &str = "memory_region_ops_read\nmemory_region_ops_write\nvirtio_queue_notify\n";
+const TRACED_EVENTS: &str = "memory_region_ops_read\nmemory_region_ops_write\nvirtio_queue_notify\n";
 
 #[derive(Debug, Clone)]
 pub struct Card {
@@ -114,7 +114,7 @@ impl Guest {
         let folder =
             temporary_folder("guest", "run").map_err(GuestError::file("make a folder in", std::env::temp_dir()))?;
         let file = |name: &str| folder.path().join(name);
-        fs::write(file("events"), EVENTS).map_err(GuestError::file("write", file("events")))?;
+        fs::write(file("events"), TRACED_EVENTS).map_err(GuestError::file("write", file("events")))?;
         let said = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
         let mut command = qemu(&settings.within, settings.namespace.as_deref())?;
         command.args(Self::command_line(settings, &kernel.image, root.path(), folder.path()));
@@ -180,7 +180,7 @@ impl Guest {
     }
 
     fn done(&mut self, order: &Order) -> Result<(), GuestError> {
-        match self.order(order, QUICK)? {
+        match self.order(order, ANSWER_TIMEOUT)? {
             Answer::Done => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -190,7 +190,7 @@ impl Guest {
     pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
         let began = Instant::now();
         loop {
-            match self.order(&Order::Output, QUICK)? {
+            match self.order(&Order::Output, ANSWER_TIMEOUT)? {
                 Answer::Output(said, _) if said.contains(word) => return Ok(true),
                 Answer::Output(_, ended) if ended || began.elapsed() > patience => return Ok(false),
                 Answer::Output(..) => thread::sleep(POLL_PERIOD),
@@ -201,7 +201,7 @@ impl Guest {
 
     /// The program that was begun is still running.
     pub fn is_running(&mut self) -> Result<bool, GuestError> {
-        match self.order(&Order::Output, QUICK)? {
+        match self.order(&Order::Output, ANSWER_TIMEOUT)? {
             Answer::Output(_, ended) => Ok(!ended),
             other => Err(unexpected(&other)),
         }
@@ -225,7 +225,7 @@ impl Guest {
 
     /// Reads a file in it.
     pub fn read(&mut self, path: &str) -> Result<String, GuestError> {
-        match self.order(&Order::Read { path: path.to_owned() }, QUICK)? {
+        match self.order(&Order::Read { path: path.to_owned() }, ANSWER_TIMEOUT)? {
             Answer::Text(text) => Ok(text),
             other => Err(unexpected(&other)),
         }
@@ -268,7 +268,7 @@ pub(crate) fn qemu(within: &[String], namespace: Option<&Path>) -> Result<Comman
 }
 
 /// A guest answers small things within this time.
-const QUICK: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between two looks at what a program has said.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 

@@ -10,7 +10,7 @@ use std::{
 use crate::{GuestError, machine::qemu};
 
 /// Time in which it fails, if it does.
-const START: Duration = Duration::from_millis(300);
+const START_TIME: Duration = Duration::from_millis(300);
 
 /// QEMU that carries frames from one tap device to the other. It ends when it is dropped.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Patch {
         }
         let child = command.stderr(Stdio::piped()).spawn().map_err(|_| GuestError::Missing("setpriv", "util-linux"))?;
         let mut patch = Self(child);
-        sleep(START);
+        sleep(START_TIME);
         if matches!(patch.0.try_wait(), Ok(None)) {
             return Ok(patch);
         }

@@ -21,7 +21,7 @@ use sys::{
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
     presence::Presence,
-    xdp_common::{CHECK_EVERY, Pace, companion, distribute, explain_xdp, filter, keeps_tags, now_ns, up_interface},
+    xdp_common::{CHECK_PERIOD, Pace, companion, distribute, explain_xdp, filter, keeps_tags, now_ns, up_interface},
 };
 
 const BACKEND: &str = "xdp";
@@ -195,7 +195,7 @@ impl XdpSource {
             Err(PortError::Vanished { .. }) => {
                 self.presence.failed();
                 if self.presence.is_down() {
-                    thread::sleep(timeout.min(CHECK_EVERY));
+                    thread::sleep(timeout.min(CHECK_PERIOD));
                 }
                 0
             }
@@ -232,7 +232,7 @@ impl XdpSource {
                 return Ok(0);
             }
             if self.wait == XdpWait::Poll {
-                self.sleep(left.min(CHECK_EVERY))?;
+                self.sleep(left.min(CHECK_PERIOD))?;
             }
         }
     }
@@ -330,11 +330,11 @@ fn open_queues(options: &XdpOptions, ifindex: u32, frame_bytes: u32) -> Result<V
 /// Opens a socket, and waits a moment if its queue is taken: the kernel frees a queue some time after the socket that had it was closed.
 pub(crate) fn until_free<T>(open: impl Fn() -> Result<T, XskError>) -> Result<T, XskError> {
     // It takes the lock of all network configuration for that, which is contended while namespaces come and go.
-    const LONGEST: Duration = Duration::from_secs(3);
+    const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
     let start = Instant::now();
     loop {
         match open() {
-            Err(e) if e.errno() == Some(libc::EBUSY) && start.elapsed() < LONGEST => {
+            Err(e) if e.errno() == Some(libc::EBUSY) && start.elapsed() < BUSY_TIMEOUT => {
                 thread::sleep(Duration::from_millis(5));
             }
             other => return other,

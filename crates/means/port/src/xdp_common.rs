@@ -117,26 +117,26 @@ pub(crate) struct Pace {
 }
 
 /// Frames in one look that make it worth while to look again at once.
-const PLENTY: usize = 2048;
+const BUSY_FRAMES_MIN: usize = 2048;
 /// Frames that a nap shall bring: they are still in the cache.
-const WELCOME: usize = 1024;
+const NAP_FRAMES: usize = 1024;
 /// Frames in one look below which the traffic is thin, and a prompt answer worth more.
-const FEW: usize = 32;
+const THIN_FRAMES_MAX: usize = 32;
 const NAP_MAX: Duration = Duration::from_micros(800);
 /// Looks in vain after which an interface counts as silent: its reader takes the longest naps.
 const IDLE_LOOKS: u32 = 100;
 /// Time between two looks of an idle reader whether its interface is still there.
-pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_PERIOD: Duration = Duration::from_millis(100);
 
 impl Pace {
     pub(crate) fn new(nap: Duration) -> Self {
-        Self { shortest: nap, nap, found: PLENTY, empty: 0, checked: Instant::now() }
+        Self { shortest: nap, nap, found: BUSY_FRAMES_MIN, empty: 0, checked: Instant::now() }
     }
 
     /// Sleeps if the look before found little, but not longer than `left`.
     pub(crate) fn before_look(&self, left: Duration) {
         let nap = self.nap.min(left);
-        if self.found < PLENTY && !nap.is_zero() {
+        if self.found < BUSY_FRAMES_MIN && !nap.is_zero() {
             thread::sleep(nap);
         }
     }
@@ -146,15 +146,15 @@ impl Pace {
         self.empty = if found == 0 { self.empty.saturating_add(1) } else { 0 };
         self.nap = match found {
             0 if self.empty >= IDLE_LOOKS => NAP_MAX.max(self.shortest),
-            ..FEW => self.shortest,
-            FEW..WELCOME => (self.nap * 3 / 2).min(NAP_MAX.max(self.shortest)),
+            ..THIN_FRAMES_MAX => self.shortest,
+            THIN_FRAMES_MAX..NAP_FRAMES => (self.nap * 3 / 2).min(NAP_MAX.max(self.shortest)),
             _ => (self.nap / 2).max(self.shortest),
         };
     }
 
     /// True if it is time for the things that need not be done at each look.
     pub(crate) fn time_for_checks(&mut self) -> bool {
-        let due = self.checked.elapsed() >= CHECK_EVERY;
+        let due = self.checked.elapsed() >= CHECK_PERIOD;
         if due {
             self.checked = Instant::now();
         }
@@ -196,11 +196,11 @@ mod tests {
             (0..times).for_each(|_| pace.after_look(found));
             pace.nap
         };
-        assert_eq!(naps(FEW, 1), shortest * 3 / 2);
-        assert_eq!(naps(FEW, 20), NAP_MAX);
-        assert_eq!(naps(WELCOME, 1), NAP_MAX / 2);
-        assert_eq!(naps(WELCOME, 20), shortest);
-        naps(WELCOME - 1, 20);
+        assert_eq!(naps(THIN_FRAMES_MAX, 1), shortest * 3 / 2);
+        assert_eq!(naps(THIN_FRAMES_MAX, 20), NAP_MAX);
+        assert_eq!(naps(NAP_FRAMES, 1), NAP_MAX / 2);
+        assert_eq!(naps(NAP_FRAMES, 20), shortest);
+        naps(NAP_FRAMES - 1, 20);
         assert_eq!(naps(0, 1), shortest, "thin traffic is answered promptly");
         assert_eq!(naps(0, IDLE_LOOKS as usize - 1), NAP_MAX, "an idle reader costs next to nothing");
         assert_eq!(naps(1, 1), shortest);

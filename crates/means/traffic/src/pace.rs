@@ -17,7 +17,7 @@ const LAG_MAX_NS: u64 = (1 << 27) - 1;
 /// Packets between two system calls when all are due.
 const BATCH_MAX: usize = 64;
 /// The rest of a wait when the sleep ends and spinning begins: more than a timer is late.
-const SPIN: Duration = Duration::from_micros(150);
+const SPIN_TIME: Duration = Duration::from_micros(150);
 /// The longest sleep, so that a stop is seen soon.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
@@ -182,8 +182,8 @@ pub(crate) fn send(
 
 /// Sleeps for most of `wait`, spins for what a sleep cannot hit.
 fn rest(wait: Duration) {
-    if wait > SPIN {
-        std::thread::sleep((wait - SPIN).min(SLEEP_MAX));
+    if wait > SPIN_TIME {
+        std::thread::sleep((wait - SPIN_TIME).min(SLEEP_MAX));
     } else {
         std::hint::spin_loop();
     }

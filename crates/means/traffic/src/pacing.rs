@@ -9,7 +9,7 @@ const NAP_MIN: Duration = Duration::from_millis(1);
 /// The longest sleep, so that a stop is seen soon.
 const NAP_MAX: Duration = Duration::from_millis(20);
 /// A sender looks once more this long before its end, and sends what became due since the look before.
-const LAST_LOOK: Duration = Duration::from_micros(200);
+const LAST_LOOK_LEAD: Duration = Duration::from_micros(200);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pacing {
@@ -37,7 +37,7 @@ pub fn nap(pps: f64) -> Duration {
 
 /// The rest of `wait` when the sender may at most sleep until shortly before its end, `left` from now.
 pub(crate) fn until_last_look(wait: Duration, left: Duration) -> Duration {
-    if left > LAST_LOOK { wait.min(left - LAST_LOOK) } else { wait.min(left) }
+    if left > LAST_LOOK_LEAD { wait.min(left - LAST_LOOK_LEAD) } else { wait.min(left) }
 }
 
 #[cfg(test)]

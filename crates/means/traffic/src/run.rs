@@ -30,7 +30,7 @@ use crate::{
 /// Time between two looks at the senders.
 const POLL_PERIOD: Duration = Duration::from_millis(5);
 /// Time between two looks whether the interface is still there.
-const PULSE: Duration = Duration::from_millis(100);
+const CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// Time between two reports of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// The receiving side's time to count the last frames.
@@ -205,7 +205,7 @@ fn watch<'scope, 'env>(
                 Err(e) => Some(e),
             };
         }
-        if failed.is_none() && looked.elapsed() > PULSE {
+        if failed.is_none() && looked.elapsed() > CHECK_PERIOD {
             looked = Instant::now();
             failed = (!plan.interface.is_alive())
                 .then(|| TrafficError::Vanished { interface: plan.interface.name.clone(), submitted });

@@ -16,10 +16,10 @@ use model::{
     bench::{FrameSpec, Trial},
 };
 
-const LOADS: u32 = 45;
-const TIMES: u32 = 8;
+const LOAD_COUNT: u32 = 45;
+const REPEAT_COUNT: u32 = 8;
 const SPAN: std::ops::Range<f64> = 0.52..1.3;
-const AGAIN: u32 = 5;
+const RETRIES_MAX: u32 = 5;
 
 fn order(load: Load) -> Order {
     Order {
@@ -36,7 +36,7 @@ fn order(load: Load) -> Order {
 
 /// A trial that counts; none when others spoil all of them.
 fn trial(tester: &mut RealTester<'_>, load: &Load) -> Result<Option<Trial>, BenchError> {
-    for _ in 0..AGAIN {
+    for _ in 0..RETRIES_MAX {
         let trial = tester.trial(&order(load.clone()), &AtomicBool::new(false))?;
         match &trial.invalid {
             None => return Ok(Some(trial)),
@@ -56,14 +56,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut tester = RealTester::new(&dut, &cores, TesterConfig { flows: 256, both_ways: false }, None)?;
 
     let mut full = Vec::new();
-    for _ in 0..TIMES {
+    for _ in 0..REPEAT_COUNT {
         full.extend(trial(&mut tester, &Load::Max)?.map(|t| t.received_pps));
     }
     full.sort_by(f64::total_cmp);
     let came = *full.get(full.len() / 2).ok_or("no trial at full speed counts")?;
-    let step = (SPAN.end / SPAN.start).powf(1.0 / f64::from(LOADS - 1));
-    let loads = (0..LOADS).map(|i| Load::Pps((came * SPAN.start * step.powi(i as i32)).round()));
-    let mut plan: Vec<Load> = loads.chain([Load::Max]).flat_map(|load| vec![load; TIMES as usize]).collect();
+    let step = (SPAN.end / SPAN.start).powf(1.0 / f64::from(LOAD_COUNT - 1));
+    let loads = (0..LOAD_COUNT).map(|i| Load::Pps((came * SPAN.start * step.powi(i as i32)).round()));
+    let mut plan: Vec<Load> = loads.chain([Load::Max]).flat_map(|load| vec![load; REPEAT_COUNT as usize]).collect();
     // Fisher and Yates, by a generator of 64 bits (Knuth's constants).
     let mut state = 1u64;
     for i in (1..plan.len()).rev() {

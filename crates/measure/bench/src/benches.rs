@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The time that a reset leaves the box down.
-const DOWN: Duration = Duration::from_secs(1);
+const DOWN_TIME: Duration = Duration::from_secs(1);
 /// The MTU of the lab's links.
 const LAB_MTU: u32 = 1500;
 
@@ -84,7 +84,7 @@ impl Benches for RealBenches {
         let tester = Settling::new(tester, self.settle);
         let resets = dut.resets().into_iter().map(|kind| {
             let dut = Arc::clone(&dut);
-            ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
+            ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN_TIME)) }
         });
         Ok(StandingBox {
             identity: dut.identity().clone(),

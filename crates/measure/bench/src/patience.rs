@@ -9,7 +9,7 @@ pub const PLANNED_TIME_FACTOR_MAX: f64 = 3.0;
 /// After so many void trials in a row a further one would be void, too.
 pub const VOID_TRIALS_MAX: u32 = 10;
 /// Below this share of turns with nothing due, a sender cannot make good what it was held up.
-pub(crate) const STRAINED: f64 = 0.5;
+pub(crate) const STRAINED_IDLE_SHARE: f64 = 0.5;
 
 /// The time and the void trials that a run still has. A run has one, for all of its steps and boxes.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Cause {
     fn of(trial: &Trial) -> Self {
         if trial.after.undrained || trial.after.leftover > 0 {
             Self::Buffers
-        } else if trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED {
+        } else if trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED_IDLE_SHARE {
             Self::Sender
         } else {
             Self::Others

@@ -11,10 +11,10 @@ use lab::Lab;
 use model::bench::{Goal, Throughput, Verdict};
 
 /// The resolution of the search, as a share of the rate.
-const WIDTH: f64 = 0.02;
+const WIDTH_SHARE: f64 = 0.02;
 /// The limiter lets this share of a second's packets through at once, so that the batches of the kernel do not count as overload; in trials of 0.3 s
 /// it hides an overload of three and a half times that.
-const BURST: f64 = 0.004;
+const BURST_S: f64 = 0.004;
 
 fn search(dut: &bench::Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
     let stop = AtomicBool::new(false);
@@ -28,13 +28,13 @@ fn limited_to(rate: u32) {
         let lab = Lab::new("rate").unwrap();
         let dut = router(&lab);
         let pps = f64::from(rate);
-        rule(&dut, &format!("limit rate over {rate}/second burst {} packets drop", (pps * BURST) as u32));
+        rule(&dut, &format!("limit rate over {rate}/second burst {} packets drop", (pps * BURST_S) as u32));
         let mut seen = Vec::new();
         for _ in 0..3 {
-            let found = search(&dut, &[goal(0.001, WIDTH)], pps * 1.7);
+            let found = search(&dut, &[goal(0.001, WIDTH_SHARE)], pps * 1.7);
             let (lower, upper) = (found.results[0].lower_pps.unwrap_or(0.0), found.results[0].upper_pps.unwrap_or(0.0));
-            assert!(lower <= pps * (1.002 + 3.5 * BURST), "{lower} came through, past {rate}: {:#?}", found.steps);
-            if lower >= pps * (1.0 - WIDTH) {
+            assert!(lower <= pps * (1.002 + 3.5 * BURST_S), "{lower} came through, past {rate}: {:#?}", found.steps);
+            if lower >= pps * (1.0 - WIDTH_SHARE) {
                 assert!(upper >= pps && found.verdict == Verdict::Measured, "{found:#?}");
                 return;
             }
@@ -58,7 +58,7 @@ fn a_limit_of_400000_is_found() {
 fn losing_one_in(n: u32, loss_ratio: f64, ceiling_pps: f64, longest_s: f64) -> Throughput {
     let lab = Lab::new("loss").unwrap();
     let dut = router(&lab);
-    let goals = [Goal { longest_s, ..goal(loss_ratio, WIDTH) }];
+    let goals = [Goal { longest_s, ..goal(loss_ratio, WIDTH_SHARE) }];
     let stop = AtomicBool::new(false);
     let act = || rule(&dut, &format!("numgen inc mod {n} {} drop", n - 1));
     let mut tester = Before { tester: one_way(&dut, 4), act };

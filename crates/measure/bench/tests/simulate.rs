@@ -6,7 +6,7 @@ use bench::search::{BinarySearch, Counted, Limits, Search, Step};
 use model::bench::Goal;
 
 /// Searches of each kind; each has its own series of answers.
-const RUNS: u64 = 100;
+const RUN_COUNT: u64 = 100;
 /// The highest load of the tester: the search is between nothing and that.
 const LIMITS: Limits = Limits { min_pps: 1000.0, max_pps: 8e6 };
 
@@ -123,7 +123,7 @@ impl Account {
 
 fn ours(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
     let mut account = Account::default();
-    for run in 0..RUNS {
+    for run in 0..RUN_COUNT {
         let (mut random, mut trials) = (Random(run), 0);
         let mut search = Search::new(vec![goal.clone()], LIMITS);
         while let Step::Trial { pps, duration, .. } = search.next() {
@@ -139,7 +139,7 @@ fn ours(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
 
 fn binary(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
     let mut account = Account::default();
-    for run in 0..RUNS {
+    for run in 0..RUN_COUNT {
         let (mut random, mut trials) = (Random(run), 0);
         let mut search = BinarySearch::new(goal.clone(), LIMITS);
         while let Some((pps, duration)) = search.next() {

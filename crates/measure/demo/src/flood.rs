@@ -25,7 +25,7 @@ use crate::{
 /// The length of a frame without its checksum, in bytes: the smallest that Ethernet has.
 pub(crate) const FRAME_BYTES: usize = 60;
 /// Sources of each sender; every one comes up once in a cycle.
-const SOURCES: u32 = 8192;
+const SOURCE_COUNT: u32 = 8192;
 /// The sleep between two bursts of a paced sender.
 const BURST_PERIOD: Duration = Duration::from_micros(50);
 /// The packets that each sender tells apart: the lower half of the sequence number counts up.
@@ -130,10 +130,10 @@ fn sender(bed: &Bed, number: u32, pace: LivePace) -> Result<LiveSender, DemoErro
         kind: Kind::TcpSyn,
     };
     let size = FrameSize::in_memory(FRAME_BYTES);
-    let frames: Vec<Vec<u8>> = (0..SOURCES)
+    let frames: Vec<Vec<u8>> = (0..SOURCE_COUNT)
         .map(|i| {
             // An odd factor scatters the sources over the network and meets each once.
-            let scattered = (number * SOURCES + i).wrapping_mul(0x9e37_79b1);
+            let scattered = (number * SOURCE_COUNT + i).wrapping_mul(0x9e37_79b1);
             let flow = FlowKey {
                 source: IpAddr::V4(Ipv4Addr::from_bits(0xc613_0000 | scattered >> 16)),
                 destination: IpAddr::V4(SERVER),

@@ -20,7 +20,7 @@ use super::SweepError;
 /// The least frame of Ethernet: 46 bytes of IP, 60 in memory, 64 on the wire.
 pub(super) const FRAME: FrameSize = FrameSize::MIN;
 /// Flows that follow each other.
-pub(super) const FLOWS: usize = 256;
+pub(super) const FLOW_COUNT: usize = 256;
 /// A sender ends by itself after this time, whatever happens: a sending run has a bound (RFC 6815).
 const SEND_TIMEOUT: Duration = Duration::from_secs(300);
 /// The time that the sender may take to load.
@@ -73,7 +73,7 @@ fn config(to: &TestBox, cpu: u32, pps: Option<f64>) -> Result<GenConfig, SweepEr
         origin: Origin::Stream(StreamConfig {
             kind: Kind::Udp,
             space,
-            flows: FLOWS,
+            flows: FLOW_COUNT,
             random_sources: false,
             sizes: vec![FRAME],
             destination: target.mac,

@@ -10,9 +10,9 @@ use model::{
 use rig::{cores::role, receive::Backend};
 
 /// The rules of the firewall: as many as the sources had in theirs, roughly.
-const RULES: u32 = 25;
+const RULE_COUNT: u32 = 25;
 /// The highest offered load, as a share of the best ceiling.
-const TOP: f64 = 1.1;
+const TOP_SHARE: f64 = 1.1;
 
 /// The boxes that can be swept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub struct Configuration {
 
 /// The standard and the optimised configuration of `what`.
 pub fn configurations(what: SweepBox) -> [Configuration; 2] {
-    let linear = Ruleset { rules: RULES, stateful: false, form: RuleForm::Linear };
+    let linear = Ruleset { rules: RULE_COUNT, stateful: false, form: RuleForm::Linear };
     let set = Ruleset { form: RuleForm::Set, ..linear };
     let stateful = Ruleset { stateful: true, ..linear };
     let one_rule = Ruleset { rules: 1, ..stateful };
@@ -265,7 +265,7 @@ impl SweepCores {
 
 /// The loads to offer: evenly spaced up to 110 % of `ceiling_pps`.
 pub fn rates(ceiling_pps: f64, steps: u32) -> Vec<f64> {
-    (1..=steps).map(|i| TOP * ceiling_pps * f64::from(i) / f64::from(steps)).collect()
+    (1..=steps).map(|i| TOP_SHARE * ceiling_pps * f64::from(i) / f64::from(steps)).collect()
 }
 
 #[cfg(test)]

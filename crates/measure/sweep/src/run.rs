@@ -27,9 +27,9 @@ use super::{
     SweepError,
     bed::{Bed, BoxCounts},
     conclusion,
-    offer::{FLOWS, FRAME, offer},
+    offer::{FLOW_COUNT, FRAME, offer},
     plan::{Configuration, SweepBox, SweepCores, rates},
-    search::{LOSS_GOAL, RESOLUTION, Trial, search},
+    search::{LOSS_GOAL, RESOLUTION_FACTOR, Trial, search},
     verdict,
 };
 
@@ -39,8 +39,8 @@ const FREQUENCY_HZ: u32 = 997;
 /// The time that the load is on before a measurement begins.
 const WARM_UP_TIME: Duration = Duration::from_millis(150);
 /// A trial of a search takes so long at most, and so does the generator's ceiling.
-const TRIAL_TIME: Duration = Duration::from_millis(300);
-const CEILING_TRIAL_TIME: Duration = Duration::from_secs(1);
+const TRIAL_TIME_MAX: Duration = Duration::from_millis(300);
+const CEILING_TRIAL_TIME_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
@@ -137,14 +137,14 @@ impl Experiment for Sweeping<'_> {
     fn round(&mut self, step: &What, control: &mut Control<'_>) -> Result<(), SweepError> {
         match *step {
             What::Generator => {
-                let duration = self.config.duration.min(CEILING_TRIAL_TIME);
+                let duration = self.config.duration.min(CEILING_TRIAL_TIME_MAX);
                 self.generator = Some(generator_ceiling(&self.lab, self.measure.cores, duration, control.stop)?);
             }
             What::Ceiling { of, round } => {
                 let (bed, setup) = &mut self.under_test[of];
                 // A flood tells where to begin, and nothing else.
                 let start = match setup.ceilings_pps.last() {
-                    Some(&found) => found / RESOLUTION.powi(3),
+                    Some(&found) => found / RESOLUTION_FACTOR.powi(3),
                     None => self.measure.trial(bed, None)?.forwarded_pps,
                 };
                 let found = search(start, |pps| -> Result<_, SweepError> {
@@ -160,7 +160,7 @@ impl Experiment for Sweeping<'_> {
             }
             What::AtCeiling { of, .. } => {
                 let (bed, setup) = &mut self.under_test[of];
-                let pps = setup.ceiling_pps / RESOLUTION;
+                let pps = setup.ceiling_pps / RESOLUTION_FACTOR;
                 setup.at_ceiling.push(self.measure.step(bed, pps, self.on_step)?);
             }
             What::Load { of, number } => {
@@ -194,7 +194,7 @@ impl Experiment for Sweeping<'_> {
             box_key: config.what.key().into(),
             box_name: config.what.name().into(),
             frame_bytes: FRAME.bytes_in_memory() as u32,
-            flows: FLOWS as u32,
+            flows: FLOW_COUNT as u32,
             seconds_per_step: config.duration.as_secs_f64(),
             frequency_hz: FREQUENCY_HZ,
             box_cores: 1,
@@ -262,7 +262,7 @@ impl Measure<'_> {
         let window = || -> Result<Trial, SweepError> {
             pause(WARM_UP_TIME, self.stop);
             let before = bed.counts()?;
-            pause(self.duration.min(TRIAL_TIME), self.stop);
+            pause(self.duration.min(TRIAL_TIME_MAX), self.stop);
             Ok(trial(&before, &bed.counts()?))
         };
         offer(&bed.made, self.cores.generator, pps, window)?

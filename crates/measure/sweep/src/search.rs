@@ -6,18 +6,18 @@
 /// The share of the offered packets that may be lost at a ceiling.
 pub(super) const LOSS_GOAL: f64 = 0.01;
 /// A ceiling is found to within this factor.
-pub(super) const RESOLUTION: f64 = 1.03;
+pub(super) const RESOLUTION_FACTOR: f64 = 1.03;
 /// The factor from one load to the next while the ceiling is unknown.
-const STRIDE: f64 = 1.25;
+const STRIDE_FACTOR: f64 = 1.25;
 /// Less than this share of the wanted load: the generator is the limit.
-const REACHED: f64 = 0.97;
+const REACHED_SHARE_MIN: f64 = 0.97;
 /// A box that loses packets at this load has no ceiling.
 const LOWEST_PPS: f64 = 1000.0;
 /// The last trials of a load that is refused must agree: one burst of somebody else's work is no ceiling.
-const REFUSALS: u32 = 2;
+const REFUSALS_MIN: u32 = 2;
 
 /// A refused load that is kept when it is offered again at the end is given up to this number of times before the search believes it.
-const REVIVALS: u32 = 3;
+const REVIVALS_MAX: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trial {
@@ -46,10 +46,10 @@ pub(super) fn search<E>(
     mut trial: impl FnMut(f64) -> Result<Option<Trial>, E>,
 ) -> Result<Option<f64>, E> {
     let mut verdict = |pps: f64| -> Result<Option<LoadResult>, E> {
-        for _ in 0..REFUSALS {
+        for _ in 0..REFUSALS_MIN {
             let Some(seen) = trial(pps)? else { return Ok(None) };
             if seen.offered_pps > 0.0 && seen.loss_ratio() <= LOSS_GOAL {
-                let reached = seen.offered_pps >= REACHED * pps;
+                let reached = seen.offered_pps >= REACHED_SHARE_MIN * pps;
                 let offered = seen.offered_pps.min(pps);
                 return Ok(Some(if reached { LoadResult::Kept(offered) } else { LoadResult::Limited(offered) }));
             }
@@ -68,19 +68,19 @@ pub(super) fn search<E>(
         }
         pps = match (kept, lost) {
             // Somebody else's work may have lasted longer than the trials that refused this load.
-            (Some((low, offered)), Some(high)) if high / low <= RESOLUTION => match verdict(high)? {
-                Some(LoadResult::Kept(again)) if revivals < REVIVALS => {
+            (Some((low, offered)), Some(high)) if high / low <= RESOLUTION_FACTOR => match verdict(high)? {
+                Some(LoadResult::Kept(again)) if revivals < REVIVALS_MAX => {
                     revivals += 1;
                     (kept, lost) = (Some((high, again)), None);
-                    high * STRIDE
+                    high * STRIDE_FACTOR
                 }
                 Some(_) => return Ok(Some(offered)),
                 None => return Ok(None),
             },
             (Some((low, _)), Some(high)) => (low * high).sqrt(),
-            (Some((low, _)), None) => low * STRIDE,
+            (Some((low, _)), None) => low * STRIDE_FACTOR,
             (None, _) if pps <= LOWEST_PPS => return Ok(Some(0.0)),
-            (None, _) => (pps / STRIDE).max(LOWEST_PPS),
+            (None, _) => (pps / STRIDE_FACTOR).max(LOWEST_PPS),
         };
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     fn a_ceiling_is_found_from_wherever_the_search_begins() {
         for start in [1.0, 1e5, 5.5e5, 7.7e5, 5e6] {
             let (pps, trials) = found(start, 7.8e5, 5.5e5, 1e7);
-            assert!((7.8e5 / RESOLUTION..=7.8e5).contains(&pps), "{start}: {pps}");
+            assert!((7.8e5 / RESOLUTION_FACTOR..=7.8e5).contains(&pps), "{start}: {pps}");
             assert!(start != 5.5e5 || trials <= 12, "{trials} trials");
         }
     }
@@ -131,7 +131,7 @@ mod tests {
             let forwarded_pps = if disturbed || pps > 8e5 { 0.0 } else { pps };
             Ok::<_, Infallible>(Some(Trial { offered_pps: pps, forwarded_pps }))
         });
-        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION);
+        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION_FACTOR);
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             let forwarded_pps = if trials == 2 || pps > 8e5 { 0.0 } else { pps };
             Ok::<_, Infallible>(Some(Trial { offered_pps: pps, forwarded_pps }))
         });
-        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION);
+        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION_FACTOR);
         assert_eq!(search(1e5, |_| Ok::<_, Infallible>(None)), Ok(None));
     }
 }

@@ -3,18 +3,18 @@
 use model::sweep::{Gain, Setup};
 use rig::repeat;
 
-use super::search::RESOLUTION;
+use super::search::RESOLUTION_FACTOR;
 
 /// Optimised beside standard, repeat by repeat; none without both.
 pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     let [standard, optimised] = setups else { return None };
     let pairs = standard.ceilings_pps.iter().copied().zip(optimised.ceilings_pps.iter().copied());
-    repeat::gain(pairs, RESOLUTION, setups.iter().all(holds))
+    repeat::gain(pairs, RESOLUTION_FACTOR, setups.iter().all(holds))
 }
 
 /// True if the ceiling came out again when it was offered again.
 pub(super) fn holds(setup: &Setup) -> bool {
-    repeat::holds(setup, RESOLUTION)
+    repeat::holds(setup, RESOLUTION_FACTOR)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use sweep::{SweepBox, SweepConfig};
 use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
-const TOLERANCE: f64 = 5.0;
+const TOLERANCE_PERCENT: f64 = 5.0;
 /// The time between two readings of /proc/stat: it counts no finer.
 const READ_PERIOD: Duration = Duration::from_millis(10);
 
@@ -89,7 +89,7 @@ fn stat(seen: &[Ticks], time: &Range<Instant>) -> [f64; 2] {
 /// Fails if `idle` or `steal` is not what /proc/stat says; busy is what both leave.
 fn agree(what: &str, idle: f64, steal: f64, of_stat: [f64; 2]) {
     eprintln!("{what}: idle {idle:.1} %, steal {steal:.1} %; /proc/stat: {:.1} %, {:.1} %", of_stat[0], of_stat[1]);
-    let tolerance = TOLERANCE + of_stat[1] / 2.0;
+    let tolerance = TOLERANCE_PERCENT + of_stat[1] / 2.0;
     for (name, ours, theirs) in [("idle", idle, of_stat[0]), ("steal", steal, of_stat[1])] {
         assert!((ours - theirs).abs() <= tolerance, "{what}: {name} {ours:.1} %, and /proc/stat says {theirs:.1} %");
     }

@@ -8,7 +8,7 @@ use std::{
 
 use link::{Claim, LinkError, State};
 
-const AWAKE: Duration = Duration::from_secs(3600);
+const SPIN_TIME: Duration = Duration::from_secs(3600);
 
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -37,7 +37,7 @@ fn server(port: u16) -> Result<(), LinkError> {
     claim.listen(port)?;
     engine.listen(port, false, 1)?;
     let peer = loop {
-        engine.wait(AWAKE, Duration::from_millis(100))?;
+        engine.wait(SPIN_TIME, Duration::from_millis(100))?;
         if let Some(peer) = engine.accept(port) {
             break peer;
         }
@@ -56,7 +56,7 @@ fn client(to: &str, port: u16, count: usize, bytes: usize) -> Result<(), LinkErr
     let (_claim, mut engine) = Claim::take()?;
     let peer = engine.connect(to.parse().expect("an address"), port, false)?;
     while engine.state(peer) == Some(State::Opening) {
-        engine.wait(AWAKE, Duration::from_millis(100))?;
+        engine.wait(SPIN_TIME, Duration::from_millis(100))?;
     }
     let (message, mut place) = (vec![7; bytes], vec![0; 1 << 16]);
     let mut times = Vec::with_capacity(count);
@@ -79,7 +79,7 @@ fn sink(port: u16) -> Result<(), LinkError> {
     claim.listen(port)?;
     engine.listen(port, true, 1)?;
     let peer = loop {
-        engine.wait(AWAKE, Duration::from_millis(100))?;
+        engine.wait(SPIN_TIME, Duration::from_millis(100))?;
         if let Some(peer) = engine.accept(port) {
             break peer;
         }
@@ -100,7 +100,7 @@ fn source(to: &str, port: u16, bytes: usize) -> Result<(), LinkError> {
     let (_claim, mut engine) = Claim::take()?;
     let peer = engine.connect(to.parse().expect("an address"), port, true)?;
     while engine.state(peer) == Some(State::Opening) {
-        engine.wait(AWAKE, Duration::from_millis(100))?;
+        engine.wait(SPIN_TIME, Duration::from_millis(100))?;
     }
     let piece = vec![7; 1 << 16];
     let (began, mut left) = (Instant::now(), bytes);

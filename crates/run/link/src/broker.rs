@@ -41,8 +41,8 @@ pub use paths::{Held, Paths, clear_dead, dead};
 pub use service::{BrokerOptions, BrokerService};
 
 use crate::{
-    Address, BrokerCarrier, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier, engine::SLOTS,
-    log::Warnings, pings::Pings, ports::Ports, rights, sockets::Known,
+    Address, BrokerCarrier, Engine, LinkError, Raw, UDP_PORT, Udp, UdpSettings, Wire, carrier::Carrier,
+    engine::SLOT_COUNT, log::Warnings, pings::Pings, ports::Ports, rights, sockets::Known,
 };
 
 /// Time between two polls for commands and for requests of programs.
@@ -183,7 +183,7 @@ impl Broker {
             None => over_ethernet(&settings)?,
             Some(udp) => over_udp(&settings, udp)?,
         };
-        let engine = Engine::with_ports(carrier, &settings.name, SLOTS, 0..=0)?;
+        let engine = Engine::with_ports(carrier, &settings.name, SLOT_COUNT, 0..=0)?;
         let claims = listen_for_claims(&held.paths().claims(), settings.group, &ports)?;
         let began = Instant::now();
         Ok(Self {

@@ -27,7 +27,7 @@ use nix::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sys::fds::Message;
 
-use crate::{Address, BrokerCarrier, Engine, LinkError, Raw, Udp, Wire, engine::SLOTS, table::Table};
+use crate::{Address, BrokerCarrier, Engine, LinkError, Raw, Udp, Wire, engine::SLOT_COUNT, table::Table};
 
 /// Bytes of the longest message: a page of [`PortReply::Nodes`].
 pub(crate) const MESSAGE_MAX: usize = 4096;
@@ -195,7 +195,7 @@ impl Claim {
             Some(_) => Udp::of(wire, receives, None, Vec::new()).into(),
             None => finish(Raw::of(wire, receives, sends, ring, table)).into(),
         };
-        let engine = Engine::with_ports(carrier, &node, SLOTS, first..=last)?;
+        let engine = Engine::with_ports(carrier, &node, SLOT_COUNT, first..=last)?;
         Ok((claim, engine))
     }
 

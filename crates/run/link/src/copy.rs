@@ -551,17 +551,17 @@ mod tests {
 
     #[test]
     fn a_file_has_a_least_rate_over_its_whole_life() {
-        const LEAST: u64 = 64 << 10;
+        const RATE_MIN: u64 = 64 << 10;
         let s = Duration::from_secs;
         for (received, age, idle, goes_on) in [
             (0, s(29), s(29), true),
             (0, s(30), s(30), false),
-            (30 * LEAST, s(30), s(0), true),
-            (30 * LEAST - 1, s(30), s(0), false),
-            (30 * LEAST, s(31), s(1), false),
+            (30 * RATE_MIN, s(30), s(0), true),
+            (30 * RATE_MIN - 1, s(30), s(0), false),
+            (30 * RATE_MIN, s(31), s(1), false),
             // A byte every 4 s, and much at first.
             (900, s(3600), s(3), false),
-            (3600 * LEAST, s(3600), s(29), true),
+            (3600 * RATE_MIN, s(3600), s(29), true),
             (u64::MAX, Duration::MAX, s(0), false),
         ] {
             let why = too_slow(received, age, idle);

@@ -17,7 +17,7 @@ use self::sleep::Sleep;
 use crate::{Carrier, LinkError};
 
 /// Frames that each connection keeps each way, unless another number is asked for.
-pub(crate) const SLOTS: u32 = 256;
+pub(crate) const SLOT_COUNT: u32 = 256;
 
 /// A node: its connections, and what carries them. Nothing happens but in its calls.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Engine<C: Carrier> {
 impl<C: Carrier> Engine<C> {
     /// A node of that name, with no connection yet.
     pub fn new(carrier: C, name: &str) -> Result<Self, LinkError> {
-        Self::with_slots(carrier, name, SLOTS)
+        Self::with_slots(carrier, name, SLOT_COUNT)
     }
 
     /// As [`Engine::new`], with room for `slots` frames each way in each connection.

@@ -129,9 +129,9 @@ impl LinkError {
 
 /// The first few, and how many more there are.
 pub(crate) fn some_of(addresses: &[&str]) -> String {
-    const SHOWN: usize = 4;
-    let shown = addresses[..addresses.len().min(SHOWN)].join(", ");
-    match addresses.len().saturating_sub(SHOWN) {
+    const SHOWN_MAX: usize = 4;
+    let shown = addresses[..addresses.len().min(SHOWN_MAX)].join(", ");
+    match addresses.len().saturating_sub(SHOWN_MAX) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }

@@ -17,8 +17,8 @@ use testbed::{Bed, End, poll};
 const PORT: u16 = 1000;
 const ETHERTYPE: u16 = 0x88B5;
 const FRAME_MAX: usize = 1514;
-const MESSAGES: u32 = 150;
-const STREAM: usize = 300_000;
+const MESSAGE_COUNT: u32 = 150;
+const STREAM_BYTES: usize = 300_000;
 
 /// What the wire does to frames, each in percent of them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -128,7 +128,7 @@ fn messages(ends: &mut [Engine<Raw>; 2]) {
     let (mut sent, mut come, mut place) = ([0; 2], [0; 2], vec![0; 1 << 16]);
     until(ends, |ends| {
         for end in 0..2 {
-            while sent[end] < MESSAGES {
+            while sent[end] < MESSAGE_COUNT {
                 match ends[end].send(handles[end], &message(end, sent[end])) {
                     Ok(()) => sent[end] += 1,
                     Err(LinkError::Send(SendError::Full)) => break,
@@ -140,7 +140,7 @@ fn messages(ends: &mut [Engine<Raw>; 2]) {
                 come[end] += 1;
             }
         }
-        come == [MESSAGES; 2]
+        come == [MESSAGE_COUNT; 2]
     });
 }
 
@@ -150,7 +150,7 @@ fn stream(ends: &mut [Engine<Raw>; 2]) {
     let byte = |at: usize| (at / 251 + at) as u8;
     let (mut sent, mut come, mut is_closed) = (0, 0, false);
     until(ends, |[a, b]| {
-        let piece: Vec<u8> = (sent..STREAM.min(sent + 20_000)).map(byte).collect();
+        let piece: Vec<u8> = (sent..STREAM_BYTES.min(sent + 20_000)).map(byte).collect();
         if !piece.is_empty() {
             sent += a.write(ours, &piece).unwrap();
         } else if !is_closed {
@@ -165,7 +165,7 @@ fn stream(ends: &mut [Engine<Raw>; 2]) {
         .unwrap();
         b.is_at_end(theirs)
     });
-    assert_eq!(come, STREAM);
+    assert_eq!(come, STREAM_BYTES);
 }
 
 #[test]

@@ -22,9 +22,9 @@ use world::{World, totals};
 const A: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 const B: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
 /// Flows of a host to the other one.
-const FLOWS: u16 = 48;
+const FLOW_COUNT: u16 = 48;
 /// Frames that are under way at a time: fewer than any queue holds.
-const WINDOW: u64 = 96;
+const WINDOW_FRAMES: u64 = 96;
 
 fn list(text: &str) -> CpuSet {
     CpuSet::parse_list(text).unwrap()
@@ -41,7 +41,7 @@ fn sockets(space: &Space, address: Ipv4Addr, first: u16) -> Vec<UdpSocket> {
             socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             socket
         };
-        (first..first + FLOWS).map(bind).collect()
+        (first..first + FLOW_COUNT).map(bind).collect()
     })
 }
 
@@ -67,7 +67,7 @@ fn numbered(
             loop {
                 // The sender ends with a whole round: what is done was sent before.
                 let done = done.load(Ordering::Acquire);
-                if sent.load(Ordering::Acquire) <= round * u64::from(FLOWS) {
+                if sent.load(Ordering::Acquire) <= round * u64::from(FLOW_COUNT) {
                     if done {
                         break;
                     }
@@ -93,12 +93,12 @@ fn numbered(
                     return Err(format!("flow {flow}: a datagram came twice or never"));
                 }
             }
-            Ok(round * u64::from(FLOWS))
+            Ok(round * u64::from(FLOW_COUNT))
         });
         let mut round = 0u64;
         'all: while !stop.load(Ordering::Relaxed) {
             for (flow, socket) in (0..).zip(from) {
-                while sent.load(Ordering::Relaxed) >= received.load(Ordering::Acquire) + WINDOW {
+                while sent.load(Ordering::Relaxed) >= received.load(Ordering::Acquire) + WINDOW_FRAMES {
                     if reader.is_finished() {
                         break 'all;
                     }
@@ -187,7 +187,7 @@ fn a_flow_is_on_one_cpu_in_both_directions_and_in_order_in_every_mode() {
         assert!(result.wrong() == 0 && result.same > 100, "{result:?}");
         router.set_mode(RouteMode::Routed).unwrap();
         let [a, b] = &hosts;
-        let cpus = (0..FLOWS).map(|flow| {
+        let cpus = (0..FLOW_COUNT).map(|flow| {
             let of = usize::from(flow);
             let there = taker(&router, 5, || {
                 a[of].send_to(&[1], (B, 5000 + flow)).unwrap();

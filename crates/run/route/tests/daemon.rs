@@ -25,11 +25,11 @@ use world::{Asks, beside, settings};
 
 /// Environment variable for another number of routes.
 const ROUTES_VARIABLE: &str = "EK_DAEMON_ROUTES";
-const ROUTES: u32 = 2_000;
+const ROUTE_COUNT: u32 = 2_000;
 /// In four flaps each route has led to each neighbour, and to none.
-const FLAPS: u32 = 4;
+const FLAP_COUNT: u32 = 4;
 /// Time without changes, under traffic.
-const STEADY: Duration = Duration::from_millis(500);
+const STEADY_TIME: Duration = Duration::from_millis(500);
 const ROUTER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
 
@@ -106,7 +106,7 @@ fn worked(asks: &Asks<'_>) -> Duration {
 #[test]
 fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
     let Some(around) = around("rtdmn") else { return };
-    let count: u32 = std::env::var(ROUTES_VARIABLE).map_or(ROUTES, |text| text.parse().expect(ROUTES_VARIABLE));
+    let count: u32 = std::env::var(ROUTES_VARIABLE).map_or(ROUTE_COUNT, |text| text.parse().expect(ROUTES_VARIABLE));
     assert!(count <= ROUTES_MAX, "{ROUTES_VARIABLE}: {ROUTES_MAX} at the most");
     let file = around.bed.path("routes");
     write(&file, count, 0);
@@ -119,11 +119,11 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
         let untraced = asks.ask(|router| router.untraced().to_vec());
         println!("{count} routes; not followed by their functions: {untraced:?}");
 
-        let traffic = Traffic::new(count, FLAPS + 1);
+        let traffic = Traffic::new(count, FLAP_COUNT + 1);
         let (s, [n0, n1, n2]) = (around.bed.space("s"), &around.neighbours);
         let mut forwarded = Vec::new();
         traffic.run(&s, [n0, n1, n2], || {
-            for phase in 0..=FLAPS {
+            for phase in 0..=FLAP_COUNT {
                 if phase > 0 {
                     let (before, worked_before) = (asks.totals().forwarded, worked(asks));
                     traffic.begin(2 * phase - 1);
@@ -140,7 +140,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
                 }
                 let before = asks.totals().forwarded;
                 traffic.begin(2 * phase);
-                thread::sleep(STEADY);
+                thread::sleep(STEADY_TIME);
                 traffic.begin(2 * phase + 1);
                 wait("all that had a route has come by it", || {
                     let [_, due, due_came, ..] = traffic.epoch(2 * phase).figures();

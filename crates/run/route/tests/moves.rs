@@ -18,7 +18,7 @@ use testbed::{Ends, wait};
 use world::{Asks, Tap, World, beside};
 
 const PORT: u16 = 4000;
-const PAUSE: Duration = Duration::from_millis(1);
+const SEND_PERIOD: Duration = Duration::from_millis(1);
 /// The kernel's times: reachable for 0.5 to 1.5 times so many milliseconds, which is longer than the delay of a second that follows, as it would
 /// look by itself else; then so many questions to the old address.
 const TIMES: [(&str, &str); 4] = [
@@ -87,7 +87,7 @@ fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 from.send_to(&[0; 32], to).unwrap();
-                thread::sleep(PAUSE);
+                thread::sleep(SEND_PERIOD);
             }
         });
         scope.spawn(|| {

@@ -14,7 +14,7 @@ use model::route::RouteMode;
 use testbed::{Ends, said, wait};
 use world::World;
 
-const TURN: Duration = Duration::from_millis(20);
+const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Code, commands that put it there, commands that take it away. `PORT` is the first port, `OUT` the second.
 const OBSTACLES: [(&str, &[&str], &[&str]); 11] = [
@@ -119,7 +119,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 let ends = Ends(&ended);
                 put.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.poll_within(TURN).unwrap();
+                    router.poll_within(POLL_TIMEOUT).unwrap();
                     router.mode() == RouteMode::Standard
                 });
                 let codes: Vec<_> = router.obstacles().iter().map(|obstacle| obstacle.code.as_str()).collect();
@@ -127,7 +127,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 thread::sleep(Duration::from_millis(50));
                 take.iter().for_each(|line| tell(line));
                 wait(code, || {
-                    router.poll_within(TURN).unwrap();
+                    router.poll_within(POLL_TIMEOUT).unwrap();
                     router.mode() == RouteMode::Routed
                 });
                 assert_eq!(router.obstacles(), []);

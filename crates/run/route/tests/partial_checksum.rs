@@ -15,9 +15,9 @@ use route::{RouteError, RouteSettings, Router};
 use world::{World, totals};
 
 const PORT: u16 = 5000;
-const DATAGRAMS: u64 = 50;
+const DATAGRAM_COUNT: u64 = 50;
 /// Many segments, which come merged where something merges.
-const STREAM: usize = 300_000;
+const STREAM_BYTES: usize = 300_000;
 
 /// Has `a` send datagrams and a stream to `b`: all of it arrives as it was sent.
 fn arrive(world: &World, to: &str) {
@@ -27,14 +27,14 @@ fn arrive(world: &World, to: &str) {
     world.a.space().run(|| {
         let unbound = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(unbound).unwrap();
-        for number in 0..DATAGRAMS {
+        for number in 0..DATAGRAM_COUNT {
             let sent = number.to_be_bytes().repeat(20);
             socket.send_to(&sent, to).unwrap();
             let mut got = [0; 200];
             let length = datagrams.recv(&mut got).unwrap_or_else(|e| panic!("datagram {number} to {to}: {e}"));
             assert_eq!(got[..length], sent);
         }
-        let stream: Vec<u8> = (0..STREAM).map(|at| ((at * 31) >> 3) as u8).collect();
+        let stream: Vec<u8> = (0..STREAM_BYTES).map(|at| ((at * 31) >> 3) as u8).collect();
         let mut client = TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap();
         let reader = thread::spawn(move || {
             let (mut from, _) = listener.accept().unwrap();
@@ -63,14 +63,14 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
                 let before = totals(&router);
                 arrive(&world, to);
                 let now = totals(&router);
-                assert!(now.partial_checksum - before.partial_checksum >= DATAGRAMS, "{xdp}: {now:?}");
+                assert!(now.partial_checksum - before.partial_checksum >= DATAGRAM_COUNT, "{xdp}: {now:?}");
                 assert!(now.forwarded > before.forwarded, "what comes back is finished: {now:?}");
                 // Finished: the same is forwarded here, but for one of 65,536 and what comes merged.
                 world.a.feature("tx-checksum-ip-generic", false);
                 let before = totals(&router);
                 arrive(&world, to);
                 let now = totals(&router);
-                assert!(now.forwarded - before.forwarded > DATAGRAMS - 5, "{xdp}: {now:?}");
+                assert!(now.forwarded - before.forwarded > DATAGRAM_COUNT - 5, "{xdp}: {now:?}");
             }
         });
     }

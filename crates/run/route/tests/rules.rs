@@ -19,7 +19,7 @@ struct World(RouterBed);
 
 const A: [u8; 6] = [2, 0, 0, 0, 1, 2];
 const R: [u8; 6] = [2, 0, 0, 0, 1, 1];
-const TURN: Duration = Duration::from_millis(10);
+const POLL_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl World {
     fn new(tag: &str) -> Option<Self> {
@@ -85,7 +85,7 @@ fn two() -> [Vec<u8>; 2] {
 /// Turns the router's loop until `is_so`.
 fn turn_until(what: &str, router: &mut Router, mut is_so: impl FnMut(&mut Router) -> bool) {
     wait(what, || {
-        router.poll_within(TURN).unwrap();
+        router.poll_within(POLL_TIMEOUT).unwrap();
         is_so(router)
     });
 }
@@ -303,7 +303,7 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
         assert!(router.is_loading_rules() && router.take_reloaded().is_none());
         assert_eq!(world.crossed(&frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
-            router.poll_within(TURN).unwrap();
+            router.poll_within(POLL_TIMEOUT).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.is_loading_rules()), (1, false));
@@ -371,7 +371,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
         let mut told = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll_within(TURN).unwrap());
+            told.extend(router.poll_within(POLL_TIMEOUT).unwrap());
             told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });

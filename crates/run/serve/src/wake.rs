@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
     fn waits(wakes: &Wakes, time: Duration) -> Duration {
         let begun = Instant::now();
@@ -94,14 +94,14 @@ mod tests {
         let wakes = Wakes::new().unwrap();
         let waker = wakes.waker();
         (0..100_000).for_each(|_| waker.wake());
-        assert!(waits(&wakes, LONG) < LONG / 2, "many wakes before it");
+        assert!(waits(&wakes, LONG_TIMEOUT) < LONG_TIMEOUT / 2, "many wakes before it");
         let short = Duration::from_millis(30);
         assert!(waits(&wakes, short) >= short, "they are used up");
         let wakes_later = thread::spawn(move || {
             thread::sleep(short);
             waker.wake();
         });
-        assert!(waits(&wakes, LONG) < LONG / 2);
+        assert!(waits(&wakes, LONG_TIMEOUT) < LONG_TIMEOUT / 2);
         wakes_later.join().unwrap();
     }
 
@@ -111,9 +111,9 @@ mod tests {
         let (read, mut write) = UnixStream::pair().unwrap();
         write.write_all(b"x").unwrap();
         let begun = Instant::now();
-        let readable = Wait { until: begun + LONG, readable: vec![read.as_fd()] };
-        let other = Wait { until: begun + LONG, readable: Vec::new() };
+        let readable = Wait { until: begun + LONG_TIMEOUT, readable: vec![read.as_fd()] };
+        let other = Wait { until: begun + LONG_TIMEOUT, readable: Vec::new() };
         wait(&wakes, &[other, readable]);
-        assert!(begun.elapsed() < LONG / 2);
+        assert!(begun.elapsed() < LONG_TIMEOUT / 2);
     }
 }

@@ -21,9 +21,9 @@ use random::{Kernel, Random, Shape};
 use rules::{compile::Now, packet::Part};
 
 /// Frames through each set of rules.
-const FRAMES: usize = 2000;
+const FRAME_COUNT: usize = 2000;
 /// SYNs and ACKs beside them, for each kind of cookies.
-const SYNS: u64 = 2000;
+const SYN_COUNT: u64 = 2000;
 
 /// The work that was done.
 #[derive(Default)]
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     while begun.elapsed() < Duration::from_secs(seconds) {
         let mut random = Random(seed);
         let run = rules(seed, &mut random, splits, &mut done)
-            .and_then(|()| hurt_syn::attack(&host, &mut random, SYNS, splits, &mut done.host))
-            .and_then(|()| hurt_syn::attack(&gateway, &mut random, SYNS, splits, &mut done.gateway));
+            .and_then(|()| hurt_syn::attack(&host, &mut random, SYN_COUNT, splits, &mut done.host))
+            .and_then(|()| hurt_syn::attack(&gateway, &mut random, SYN_COUNT, splits, &mut done.gateway));
         if let Err(why) = run {
             eprintln!("seed {seed}: {why}");
             return ExitCode::from(1);
@@ -80,7 +80,7 @@ fn rules(seed: u64, random: &mut Random, splits: bool, done: &mut Done) -> Resul
     let now = Now::read();
     let rules = if seed.is_multiple_of(4) { 500 } else { 40 };
     let mut kernel = Kernel::load(random::rules(random, Shape { rules, ..Shape::default() }, now.wall), now);
-    for number in 0..FRAMES {
+    for number in 0..FRAME_COUNT {
         let mut frame = any(random, &kernel);
         // A few at each length, and what fits the headers in each split.
         if number % 200 == 0 {

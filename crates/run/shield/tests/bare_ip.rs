@@ -17,7 +17,7 @@ use rules::{
 use testbed::{Bed, Tun, wait};
 
 const RULE_SETS: u64 = 12;
-const PACKETS: usize = 400;
+const PACKET_COUNT: usize = 400;
 const TUN: &str = "ektun0";
 fn decide(rules: &Rules, packet: &[u8], now: Now) -> Decision {
     match Packet::parse_ip(packet) {
@@ -35,7 +35,7 @@ fn packets(random: &mut Random, rules: &Rules) -> Vec<Vec<u8>> {
         spec.extensions.retain(|header| *header != 51);
         spec.bytes().split_off(14)
     };
-    (0..PACKETS).map(|_| one(random)).collect()
+    (0..PACKET_COUNT).map(|_| one(random)).collect()
 }
 
 /// Runs the program on each packet, and on damaged ones.
@@ -92,7 +92,7 @@ fn a_tun_is_filtered_as_nftables_and_the_rules_say() {
         });
         tun.write(&packets);
         let seen = || shared.counts().totals.passed + shared.counts().totals.dropped;
-        wait("all packets are judged", || seen() == PACKETS as u64);
+        wait("all packets are judged", || seen() == PACKET_COUNT as u64);
         let found = shared.counts();
         assert_eq!((found.totals.dropped, found.totals.not_ip, found.totals.malformed), (drops, 0, 0), "{rules:#?}");
         let of_rules: Vec<u64> = found.rules.iter().take(counts.len()).map(|count| count.packets).collect();
@@ -117,6 +117,6 @@ fn a_tun_is_filtered_as_nftables_and_the_rules_say() {
         dropped += drops;
         by_rule += meant.iter().filter(|decision| decision.rule.is_some()).count();
     }
-    let all = RULE_SETS * PACKETS as u64;
+    let all = RULE_SETS * PACKET_COUNT as u64;
     assert!(dropped > all / 10 && dropped < all * 9 / 10 && by_rule as u64 > all / 4, "{dropped}, {by_rule} of {all}");
 }

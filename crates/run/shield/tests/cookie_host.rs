@@ -191,7 +191,7 @@ fn who_finds_the_queue_full_gets_in_later() {
     wait("the queue overflows", || bed.server.counter("TcpExtListenOverflows") > 0);
     echo_on(listener);
     for stream in &mut streams {
-        stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
         let mut bytes = [0; 4];
         stream.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"keel");
@@ -298,7 +298,7 @@ fn segments_behind_the_first_ack_arrive_with_it() {
     let segments = (0..8u32).map(|n| Frame { data: vec![n as u8; 40], seq: ack.seq + 40 * n, ..ack.clone() }.bytes());
     bed.send(&segments.collect::<Vec<_>>(), 8, 1e6);
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
     let mut bytes = vec![0; 320];
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, (0..8u8).flat_map(|n| [n; 40]).collect::<Vec<_>>());
@@ -371,7 +371,7 @@ fn data_in_the_first_ack_arrives() {
         let (mut stream, peer) = wait_for("it is accepted", || listener.accept().ok());
         assert_eq!(peer, format!("{source}:40000").parse().unwrap());
         stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(stream.read(&mut bytes).unwrap(), 4);
         assert_eq!(&bytes[..4], b"keel");

@@ -11,7 +11,7 @@ use cookie_bed::{Bed, PORT, SERVER, Way};
 use hurt_syn::{Tried, attack};
 use random::Random;
 
-const FRAMES: u64 = 20_000;
+const FRAME_COUNT: u64 = 20_000;
 
 #[test]
 fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
@@ -19,9 +19,9 @@ fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
     let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap();
     let _listeners = SERVER.map(listen);
     let mut tried = Tried::default();
-    attack(&bed, &mut Random(11), FRAMES, random::splits(), &mut tried).unwrap();
+    attack(&bed, &mut Random(11), FRAME_COUNT, random::splits(), &mut tried).unwrap();
     eprintln!("{tried:?}");
-    assert!(tried.answered > FRAMES / 4 && tried.finished > 1000, "{tried:?}");
+    assert!(tried.answered > FRAME_COUNT / 4 && tried.finished > 1000, "{tried:?}");
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_gateway_asks_whoever_says_syn_and_never_by_more() {
         return;
     };
     let mut tried = Tried::default();
-    attack(&bed, &mut Random(12), FRAMES, random::splits(), &mut tried).unwrap();
+    attack(&bed, &mut Random(12), FRAME_COUNT, random::splits(), &mut tried).unwrap();
     eprintln!("{tried:?}");
-    assert!(tried.answered > FRAMES / 4 && tried.longer == 0, "{tried:?}");
+    assert!(tried.answered > FRAME_COUNT / 4 && tried.longer == 0, "{tried:?}");
 }

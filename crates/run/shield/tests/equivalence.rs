@@ -20,9 +20,9 @@ use testbed::{End, wait};
 
 /// Rule sets, and packets sent through each: 100,000 pairs.
 const RULE_SETS: usize = 50;
-const PACKETS: usize = 2000;
+const PACKET_COUNT: usize = 2000;
 /// Packets that the sockets' buffers hold before they are read.
-const BURST: usize = 500;
+const BURST_PACKETS: usize = 500;
 /// Bytes of the Ethernet header and one tag that a veth of the usual MTU takes beside the packet.
 const FRAME_MAX: usize = 1514;
 
@@ -68,7 +68,7 @@ impl Bed {
         // A veth of one queue keeps the order: when the last frame is here, all others are or never will be.
         let last = [&[2, 0, 0, 0, 0, 1, 2, 0][..], &u32::MAX.to_be_bytes(), &LAST.to_be_bytes(), &[0; 46]].concat();
         let mut arrived = vec![false; frames.len()];
-        for burst in frames.chunks(BURST) {
+        for burst in frames.chunks(BURST_PACKETS) {
             for frame in burst.iter().chain([&last]) {
                 wait("room in the backlog of the CPU, which other traffic fills, too", || self.is_sent(frame));
             }
@@ -159,7 +159,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
     let (mut pairs, mut dropped, mut by_rule) = (0, 0, 0);
     for _ in 0..RULE_SETS {
         let rules = rules(&mut random, shape, now.wall);
-        let frames: Vec<_> = (0..PACKETS).map(|number| numbered(&mut random, &rules, number)).collect();
+        let frames: Vec<_> = (0..PACKET_COUNT).map(|number| numbered(&mut random, &rules, number)).collect();
         let meant: Vec<_> = frames.iter().map(|frame| reference::decide_frame(&rules, frame, now)).collect();
         let passes = |number: usize| meant[number].outcome == Outcome::Pass;
 
@@ -192,7 +192,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
             *counts.last_mut().unwrap() += u64::from(decision.rule.is_none());
         }
         assert_eq!(bed.counted(&rules), counts, "what nftables counted; {rules:#?}");
-        pairs += PACKETS;
+        pairs += PACKET_COUNT;
         dropped += meant.iter().filter(|decision| decision.outcome == Outcome::Drop).count();
         by_rule += meant.iter().filter(|decision| decision.rule.is_some()).count();
     }

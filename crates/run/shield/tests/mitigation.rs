@@ -20,7 +20,7 @@ use testbed::{End, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Longest time in which packets are sent.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SENDING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A flooder and a target; the shield of the target is made in its namespace.
 struct Bed {
@@ -90,7 +90,7 @@ impl Bed {
         let frames: Vec<Vec<u8>> = sources.iter().map(|&source| self.frame(source, from_port)).collect();
         let cycle: Vec<LivePacket<'_>> =
             frames.iter().map(|frame| LivePacket { headers: frame, frame_len: frame.len() }).collect();
-        let pace = LivePace { pps: Some(pps), count, duration: PATIENCE, nap: Some(Duration::from_millis(2)) };
+        let pace = LivePace { pps: Some(pps), count, duration: SENDING_TIMEOUT, nap: Some(Duration::from_millis(2)) };
         let load = || LiveSender::load(self.near.interface(), frames[0].clone(), &cycle, None, pace);
         self.near.run(load).unwrap()
     }
@@ -275,10 +275,10 @@ fn one_attack_after_the_other_is_met_at_once() {
 fn a_million_prefixes_are_reloaded_under_a_flood() {
     let Some(bed) = Bed::new("mitl") else { return };
     bed.rules(1_000_000, "[detection]\nbaseline = { learn = false }\n");
-    const EACH: u64 = 60_000;
+    const EACH_COUNT: u64 = 60_000;
     // Of the last prefix of the set, and of none.
     let (bad, good) = (0x0a00_0000 + 999_999 * 16 + 3, 0xc900_0001);
-    let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH));
+    let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH_COUNT));
     let work = || {
         let mut tended = bed.start();
         let shared = ShieldShared::open(&Paths::of(bed.far.interface()).pins).unwrap();
@@ -309,7 +309,10 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         assert!(programs.len() > 1 && programs.windows(2).all(|two| two[0] != two[1]));
         let [bad, good] = [0, 1].map(|rule| after.0[rule] - before.0[rule]);
         // The pair of interfaces has a short queue, and the sender is held up at times: what is lost there nobody sees.
-        assert!(sent == 2 * EACH && bad <= EACH && good <= EACH && bad + good > EACH, "{bad}, {good} of {sent}");
+        assert!(
+            sent == 2 * EACH_COUNT && bad <= EACH_COUNT && good <= EACH_COUNT && bad + good > EACH_COUNT,
+            "{bad}, {good} of {sent}"
+        );
         let (dropped, passed) = (after.1.dropped - before.1.dropped, after.1.passed - before.1.passed);
         assert_eq!(dropped, bad, "what is dropped, the rule has dropped");
         // The namespace has a few words of its own to say (neighbour discovery).

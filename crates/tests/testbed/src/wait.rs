@@ -7,7 +7,7 @@ use std::{
 
 /// What is not there after so long will not come.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(10);
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
 
 #[track_caller]
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
@@ -22,7 +22,7 @@ pub fn wait_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl FnOn
         if begun.elapsed() > WAIT_TIMEOUT {
             panic!("{what}: not yet; {}", told());
         }
-        thread::sleep(PAUSE);
+        thread::sleep(CHECK_PERIOD);
     }
 }
 

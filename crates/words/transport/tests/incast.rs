@@ -8,9 +8,9 @@ use transport::{FREE_PORTS, HEADER_BYTES, Handle, Nanos, Node, NodeSettings, Sta
 const PORT: u16 = 7;
 const PAYLOAD: usize = 1400;
 /// A frame on a link of 10 Gbit/s.
-const LINK: Nanos = 1_150;
+const FRAME_NS: Nanos = 1_150;
 /// Through cables and the switch, one way.
-const TRIP: Nanos = 10_000;
+const TRIP_NS: Nanos = 10_000;
 const MS: Nanos = 1_000_000;
 
 /// Where the frames of all meet.
@@ -106,10 +106,11 @@ impl World {
         while let Some((to, head, payload)) = self.nodes[at].poll(now) {
             let frame = [&head[..], payload].concat();
             if at == 0 {
-                self.later(now + TRIP, Happens::Back(to, frame));
+                self.later(now + TRIP_NS, Happens::Back(to, frame));
             } else {
-                self.busy[at] = self.busy[at].max(now) + LINK * frame.len() as u64 / (PAYLOAD + HEADER_BYTES) as u64;
-                self.later(self.busy[at] + TRIP, Happens::AtSwitch(at, frame));
+                self.busy[at] =
+                    self.busy[at].max(now) + FRAME_NS * frame.len() as u64 / (PAYLOAD + HEADER_BYTES) as u64;
+                self.later(self.busy[at] + TRIP_NS, Happens::AtSwitch(at, frame));
             }
         }
     }
@@ -139,13 +140,13 @@ impl World {
                 }
                 self.queue.push_back((from, frame));
                 if self.queue.len() == 1 {
-                    self.later(self.now + LINK, Happens::Forwarded);
+                    self.later(self.now + FRAME_NS, Happens::Forwarded);
                 }
             }
             Happens::Forwarded => {
                 let Some(frame) = self.queue.pop_front() else { return };
                 if !self.queue.is_empty() {
-                    self.later(self.now + LINK, Happens::Forwarded);
+                    self.later(self.now + FRAME_NS, Happens::Forwarded);
                 }
                 if self.ring.len() >= self.bottleneck.ring {
                     self.dropped[1] += 1;

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Flows that follow each other when none are asked for.
-const FLOWS: usize = 65_536;
+const FLOW_COUNT: usize = 65_536;
 /// Flows of an IMIX or another mix of sizes when none are asked for: each meets every size, within the largest cycle.
 const FLOWS_MIXED: usize = 4_096;
 
@@ -340,7 +340,7 @@ impl GenArgs {
         };
         let most = match (self.random_sources, sizes.len()) {
             (true, _) => 1,
-            (false, 1) => FLOWS,
+            (false, 1) => FLOW_COUNT,
             (false, _) => FLOWS_MIXED,
         };
         let flows = self.flows.unwrap_or(usize::try_from(space.count()).unwrap_or(most).min(most));

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// With --check: this much may stay unexplained.
-const UNEXPLAINED: f64 = 0.001;
+const UNEXPLAINED_MAX: f64 = 0.001;
 
 /// Account for every packet: delivered, lost somewhere, unexplained.
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
     let mut found = false;
     let mut next = || {
         let report = ledger.close();
-        found |= report.as_ref().is_ok_and(|r| r.lost_unintended() > 0 || r.unexplained_ratio() > UNEXPLAINED);
+        found |= report.as_ref().is_ok_and(|r| r.lost_unintended() > 0 || r.unexplained_ratio() > UNEXPLAINED_MAX);
         report
     };
     if intervals.are_live() {

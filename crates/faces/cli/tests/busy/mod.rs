@@ -6,14 +6,14 @@ use rig::others::Watch;
 use testbed::said;
 
 /// Runs of a verb that a busy machine has refused before it is asked no more.
-const TRIES: u32 = 5;
+const TRIES_MAX: u32 = 5;
 
 /// The first run that is not refused (exit code 3). `None`, and a line why, if all were and other programs did take the CPUs; fails if they did not.
 pub(crate) fn unless_busy(run: impl Fn() -> Output) -> Option<Output> {
     let cpus = thread::available_parallelism().map_or(1, usize::from) as u32;
     let watch = Watch::start(0..cpus);
     let mut reasons = Vec::new();
-    for _ in 0..TRIES {
+    for _ in 0..TRIES_MAX {
         let ran = run();
         if ran.status.code() != Some(3) {
             return Some(ran);

@@ -32,9 +32,9 @@ pub(crate) const LOADS: [Load; 2] = [Load { rate: "20k", duration: "500ms" }, FL
 /// As much as one core sends.
 pub(crate) const FLOOD: Load = Load { rate: "max", duration: "500ms" };
 /// A ledger counts no longer than this. It is ended before.
-const LONGEST: &str = "60";
+const INTERVAL_MAX_S: &str = "60";
 /// Time for the last packets on their way.
-const SETTLED: Duration = Duration::from_millis(300);
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 
 /// What a loss, and the rest that nothing explains, may be apart from the truth.
 pub(crate) const PRECISION: f64 = 0.001;
@@ -129,7 +129,7 @@ impl Road {
     pub(crate) fn measure_with<T>(&self, args: &[&str], work: impl Fn() -> T) -> (Found, T) {
         let ledger = self.ledger(args);
         let result = work();
-        thread::sleep(SETTLED);
+        thread::sleep(SETTLE_TIME);
         ledger.signal(Signal::SIGINT);
         (Found::of(&ledger.output(), &log(&self.path("ledger"))), result)
     }
@@ -138,7 +138,7 @@ impl Road {
     fn ledger(&self, args: &[&str]) -> Running {
         let path = self.path("ledger");
         let mut command = Command::new(EVENKEEL);
-        command.args(["ledger", "--json", "--once", "--check", "--interval", LONGEST]).args(args);
+        command.args(["ledger", "--json", "--once", "--check", "--interval", INTERVAL_MAX_S]).args(args);
         command.stdout(Stdio::piped()).stderr(fs::File::create(&path).expect("a file"));
         let running = self.entry.run(|| Running::start(&mut command));
         wait_telling("the ledger counts", || log(&path).contains("counting"), || log(&path));

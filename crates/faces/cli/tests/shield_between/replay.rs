@@ -19,7 +19,7 @@ use crate::bed;
 const DROPPED: &[u8] = b"to be dropped";
 const MTU: usize = 1500;
 /// Between two rounds of the mix in each direction.
-const PAUSE: Duration = Duration::from_millis(5);
+const ROUND_PERIOD: Duration = Duration::from_millis(5);
 
 /// How often each frame is in a capture file.
 fn read(path: &Path) -> BTreeMap<Vec<u8>, usize> {
@@ -138,7 +138,7 @@ fn send(end: &End, to: [u8; 6], time: Duration) -> usize {
         }
         ring.flush(true).expect("sent");
         round += 1;
-        thread::sleep(PAUSE);
+        thread::sleep(ROUND_PERIOD);
     }
     sent
 }

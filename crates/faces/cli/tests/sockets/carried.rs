@@ -42,7 +42,7 @@ print('carried', flush=True)
 ";
 
 /// Times that a server is started again.
-const TURNS: u32 = 40;
+const RESTART_COUNT: u32 = 40;
 
 /// Bytes of those lines: 400 numbers, each with the end of its line.
 const LINES_BYTES: usize = 10 * 2 + 90 * 3 + 300 * 4;
@@ -285,11 +285,11 @@ print('answered', done)
 ";
     for after in [None, Some(0)] {
         cluster.after = after;
-        let again = format!("for turn in $(seq {TURNS}); do {server} 7400 || exit 1; done; echo all served");
+        let again = format!("for turn in $(seq {RESTART_COUNT}); do {server} 7400 || exit 1; done; echo all served");
         let servers = cluster.run(1, &["bash", "-c", &again], "servers");
-        let asked = cluster.result(0, &["python3", "-c", client, PEER, &TURNS.to_string()]);
+        let asked = cluster.result(0, &["python3", "-c", client, PEER, &RESTART_COUNT.to_string()]);
         assert!(
-            said(&asked).contains(&format!("answered {TURNS}")),
+            said(&asked).contains(&format!("answered {RESTART_COUNT}")),
             "{after:?}: {}{}",
             said(&asked),
             cluster.log("servers")

@@ -10,7 +10,7 @@ use nix::sys::socket::SockProtocol;
 use super::{Netlink, push_attribute};
 
 /// NFNL_SUBSYS_CTNETLINK << 8 | IPCTNL_MSG_CT_NEW
-const NEW: u16 = 1 << 8;
+const CT_NEW: u16 = 1 << 8;
 /// NLM_F_REQUEST, NLM_F_ACK; NLM_F_CREATE
 const CHANGE: u16 = 0x1 | 0x4;
 const CREATE: u16 = 0x400;
@@ -61,7 +61,7 @@ impl Connections {
         if let Some(source) = source {
             push_attribute(&mut body, NAT_SOURCE | NESTED, &translation(source));
         }
-        self.0.ask(NEW, CHANGE | CREATE, &body, |_, _| {})
+        self.0.ask(CT_NEW, CHANGE | CREATE, &body, |_, _| {})
     }
 
     /// Gives the UDP connection from `from` to `to` another mark, or another time to live in seconds.
@@ -73,7 +73,7 @@ impl Connections {
                 push_attribute(&mut body, kind, &value.to_be_bytes());
             }
         }
-        self.0.ask(NEW, CHANGE, &body, |_, _| {})
+        self.0.ask(CT_NEW, CHANGE, &body, |_, _| {})
     }
 }
 

@@ -22,7 +22,7 @@ use crate::BenchError;
 /// Time between two polls of the router.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 /// Next hops that each CPU remembers: more than twice those of a bench's networks.
-const SLOTS: u32 = 1 << 17;
+const SLOT_COUNT: u32 = 1 << 17;
 
 /// The router, in a thread inside the box. Dropping it takes it off.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl FastPath {
         let settings = RouteSettings {
             ports: ports.map(|end| end.name.clone()).collect(),
             xdp: XdpMode::Native,
-            slots: Some(SLOTS),
+            slots: Some(SLOT_COUNT),
             mode: RouteMode::Standard,
             auto_return: true,
             trial: Duration::ZERO,

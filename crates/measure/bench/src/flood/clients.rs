@@ -30,10 +30,10 @@ use super::{
 use crate::{BenchError, histogram};
 
 /// Before all other work of normal scheduling: how long the clients' own core makes them wait is not the host's delay.
-const NICE: i32 = -20;
+const NICE_MIN: i32 = -20;
 /// No longer than this without a look at the clock and at the stop flag.
 const POLL_TIMEOUT: Duration = Duration::from_millis(50);
-const EVENTS: usize = 256;
+const EVENTS_MAX: usize = 256;
 
 /// The clients' task.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +49,7 @@ pub(super) struct Visit {
 pub(super) fn visit(net: &NamespaceHandle, visit: &Visit, stop: &AtomicBool) -> Result<Clients, BenchError> {
     net.run(|| {
         pin_current_thread(visit.cpu)?;
-        set_nice_of_current_thread(NICE)?;
+        set_nice_of_current_thread(NICE_MIN)?;
         let (begun, worked) = (Instant::now(), own_cpu_time()?);
         let mut clients = Connections::new()?.run(visit, stop)?;
         let worked = own_cpu_time()?.saturating_sub(worked);
@@ -98,7 +98,7 @@ impl Connections {
     fn run(mut self, visit: &Visit, stop: &AtomicBool) -> io::Result<Clients> {
         let start = Instant::now();
         let due = |n: u32| start + Duration::from_secs_f64(f64::from(n) / visit.per_s);
-        let mut events = vec![EpollEvent::empty(); EVENTS];
+        let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
         while self.result.attempted < visit.connects || !self.connections.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 return Err(ErrorKind::Interrupted.into());

@@ -34,7 +34,7 @@ use crate::BenchError;
 
 /// After the flood the box is empty when so long no more than so many answers have arrived; it is not waited longer than this.
 const SETTLE_PERIOD: Duration = Duration::from_millis(100);
-const TRICKLE: u64 = 10;
+const SETTLED_ANSWERS_MAX: u64 = 10;
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this share of a core on another program is named.
 const OTHERS_MIN: f64 = 0.05;
@@ -258,7 +258,7 @@ fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
         thread::sleep(SETTLE_PERIOD);
         let now = bed.end.syn_acks()?;
         // The kernel sends SYN-ACKs again to whom it has not forgotten, for minutes, and slowly.
-        if now - seen <= TRICKLE {
+        if now - seen <= SETTLED_ANSWERS_MAX {
             break;
         }
         seen = now;

@@ -31,11 +31,11 @@ pub(super) const REQUEST: &[u8; 64] = b"GET /keel HTTP/1.1\r\nHost: lab\r\nConne
 pub(super) const ANSWER_BYTES: usize = 256;
 /// Connections that wait to be accepted, and half-open ones; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
-const THREADS: usize = 2;
+const THREAD_COUNT: usize = 2;
 /// The time between two looks at the stop flag, in milliseconds.
 const POLL_TIMEOUT_MS: u8 = 50;
-const EVENTS: usize = 64;
-const LISTENER: u64 = u64::MAX;
+const EVENTS_MAX: usize = 64;
+const LISTENER_TOKEN: u64 = u64::MAX;
 
 /// The service, until it is dropped.
 pub(super) struct Server {
@@ -49,7 +49,7 @@ impl Server {
         let failed = |error: io::Error| BenchError::Machine(format!("the server cannot listen: {error}"));
         let listener = Arc::new(host.run(|| listener(at))?.map_err(failed)?);
         let mut server = Self { stop: Arc::default(), threads: Vec::new() };
-        for (n, cpu) in (0..THREADS).zip(cpus.iter().cycle()) {
+        for (n, cpu) in (0..THREAD_COUNT).zip(cpus.iter().cycle()) {
             let (stop, listener, cpu) = (Arc::clone(&server.stop), Arc::clone(&listener), *cpu);
             let work = move || {
                 pin_current_thread(cpu)?;
@@ -94,10 +94,10 @@ fn listener(at: SocketAddr) -> io::Result<TcpListener> {
 fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     // Of several threads one wakes.
-    epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE, LISTENER))?;
+    epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE, LISTENER_TOKEN))?;
     let mut connections: HashMap<u64, (TcpStream, usize)> = HashMap::new();
     let mut next = 0;
-    let mut events = vec![EpollEvent::empty(); EVENTS];
+    let mut events = vec![EpollEvent::empty(); EVENTS_MAX];
     while !stop.load(Ordering::Relaxed) {
         let count = match epoll.wait(&mut events, EpollTimeout::from(POLL_TIMEOUT_MS)) {
             Err(Errno::EINTR) => 0,
@@ -105,7 +105,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
         };
         for event in &events[..count] {
             let key = event.data();
-            if key != LISTENER {
+            if key != LISTENER_TOKEN {
                 let Some((stream, read)) = connections.get_mut(&key) else { continue };
                 if !answer(stream, read) {
                     connections.remove(&key);

@@ -18,7 +18,7 @@ use crate::{BenchError, dut::TestPort, outside::Addressing};
 /// IPv4 (IEEE 802 numbers).
 const IPV4: u16 = 0x0800;
 const PORTS: (u16, u16) = (1024, 9);
-const FRAMES: usize = 64;
+const FRAME_COUNT: usize = 64;
 const FRAME_MAX: usize = 1514;
 const BUFFER_BYTES: u32 = 1 << 20;
 /// A burst that has not come out after this time is lost: emulation is slow, and not that slow.
@@ -125,7 +125,7 @@ impl Bed {
             Ok((out, socket))
         };
         let (out, socket) = self.space.run(open)??;
-        Ok(Ends { out, socket, batch: Batch::new(FRAMES, FRAME_MAX), frame, stray })
+        Ok(Ends { out, socket, batch: Batch::new(FRAME_COUNT, FRAME_MAX), frame, stray })
     }
 }
 

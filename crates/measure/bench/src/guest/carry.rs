@@ -30,7 +30,7 @@ use crate::BenchError;
 
 /// A guest that is emulated answers within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-const CPUS: u32 = 2;
+const CPU_COUNT: u32 = 2;
 const MEMORY_MIB: u32 = 1024;
 /// The trace is whole so long after the last frame.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -124,7 +124,7 @@ fn card(
         nic: nic.clone(),
         cards: bed.cards(),
         accel: Accel::Emulation,
-        cpus: CPUS,
+        cpus: CPU_COUNT,
         memory_mib: MEMORY_MIB,
         traced: true,
         namespace: Some(bed.space.path()),

@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// An interval in which a verb looks at traffic.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Frames without a route that the ledger has to find.
-const STRANDED: u32 = 40;
+const STRANDED_COUNT: u32 = 40;
 /// The share of frames that the ledger may leave unexplained.
 const UNEXPLAINED_MAX: f64 = 0.001;
 /// Output of verbs once they run.
@@ -192,7 +192,7 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "5s"];
     guest.begin(&words)?;
     if guest.has_said("counting", ANSWER_TIMEOUT)? {
-        ends.strand(STRANDED)?;
+        ends.strand(STRANDED_COUNT)?;
         let began = Instant::now();
         // All is through before the interval ends.
         while began.elapsed() < INTERVAL {
@@ -206,8 +206,9 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     };
     let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
-    let said = format!("{offered:.0} frames, {lost:.0} lost ({STRANDED} had no route), {unexplained:.0} unexplained");
-    let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED);
+    let said =
+        format!("{offered:.0} frames, {lost:.0} lost ({STRANDED_COUNT} had no route), {unexplained:.0} unexplained");
+    let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED_COUNT);
     Ok(Verb { command, outcome: fares(ran.code == 0 && closes), message: said })
 }
 

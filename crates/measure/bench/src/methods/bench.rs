@@ -7,13 +7,13 @@ use std::{
 
 use model::bench::{FrameSpec, Trial};
 
-use crate::{BenchError, Drain, Load, Meanwhile, Order, Patience, Stamping, Tester, patience::STRAINED};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Patience, Stamping, Tester, patience::STRAINED_IDLE_SHARE};
 
 /// True if a box still lives is tried at this rate, for so long.
 const LEAST_PPS: f64 = 100.0;
-const LEAST: Duration = Duration::from_millis(300);
+const TRIAL_TIME_MIN: Duration = Duration::from_millis(300);
 /// From this share of units on that come back to the port that sent them, the box loops.
-const LOOPS: f64 = 0.01;
+const LOOP_SHARE_MIN: f64 = 0.01;
 
 /// A tester with the frames that it is to send, and how.
 pub struct Bench<'a> {
@@ -119,7 +119,8 @@ impl Bench<'_> {
                 return Err(BenchError::GivenUp(self.patience.void_message()));
             }
             // A load that is too much for the sender stays so.
-            let beyond_sender = trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED;
+            let beyond_sender =
+                trial.intended_pps.is_some_and(|pps| pps > 0.0) && trial.pacing.idle_share < STRAINED_IDLE_SHARE;
             match &trial.invalid {
                 None => return Ok(Tried::Good(Box::new(trial))),
                 Some(reason) if repeats >= self.void_repeats || (beyond_sender && repeats > 0) => {
@@ -137,7 +138,7 @@ impl Bench<'_> {
         if total.sent == 0 || total.received > 0 {
             return Ok(());
         }
-        let order = self.order("is the box still alive", Load::Pps(LEAST_PPS), LEAST);
+        let order = self.order("is the box still alive", Load::Pps(LEAST_PPS), TRIAL_TIME_MIN);
         match self.attempt(&order)? {
             Tried::Good(trial) if trial.total().received == 0 => Err(BenchError::Machine(format!(
                 "the box under test forwarded before, and now nothing comes through, not even {LEAST_PPS} units per second: it died on the \
@@ -151,7 +152,7 @@ impl Bench<'_> {
 /// A box that sends units back to where they came from is wired or set up wrongly: no figure of it means anything.
 fn refuse_loops(trial: &Trial) -> Result<(), BenchError> {
     let total = trial.total();
-    if total.looped as f64 <= total.sent as f64 * LOOPS {
+    if total.looped as f64 <= total.sent as f64 * LOOP_SHARE_MIN {
         return Ok(());
     }
     Err(BenchError::Machine(format!(

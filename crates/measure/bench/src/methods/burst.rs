@@ -7,9 +7,9 @@ use super::{Answer, Bench, Tried};
 use crate::{BenchError, Load, search::BurstOrder};
 
 /// The first burst that is tried, in units.
-const FIRST: u64 = 64;
+const FIRST_UNITS: u64 = 64;
 /// Searches that begin where the last one ended look this far to either side.
-const NEIGHBOURHOOD: f64 = 1.25;
+const NEIGHBOURHOOD_FACTOR: f64 = 1.25;
 
 /// Searches for the longest burst that comes through whole, sent as fast as the tester can: doubled until one fails, then halved in.
 /// `burst_pps` is the tester's highest rate, from which the longest burst that is tried follows; `throughput_pps` corrects the
@@ -56,8 +56,8 @@ impl Bursts<'_, '_> {
     fn once(&mut self, before: Option<u64>) -> Result<Answer<u64>, BenchError> {
         let near = |factor: f64| before.map(|b| ((b as f64 * factor) as u64).clamp(1, self.longest));
         let (mut passed, mut failed) = (0, None::<u64>);
-        let mut next = near(1.0 / NEIGHBOURHOOD).unwrap_or(FIRST.min(self.longest));
-        let above = near(NEIGHBOURHOOD);
+        let mut next = near(1.0 / NEIGHBOURHOOD_FACTOR).unwrap_or(FIRST_UNITS.min(self.longest));
+        let above = near(NEIGHBOURHOOD_FACTOR);
         loop {
             match self.comes_through(next)? {
                 Answer::Not { reason } => return Ok(Answer::Not { reason }),

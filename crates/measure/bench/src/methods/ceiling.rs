@@ -6,13 +6,13 @@ use super::{Answer, Bench, Tried, throughput};
 use crate::{BenchError, Load, search::Repeated};
 
 /// A search begins so much above what came through when it was sent unpaced: a paced sender may lose less.
-const ABOVE: f64 = 1.05;
+const START_FACTOR: f64 = 1.05;
 /// The distance of its bounds. The result is too low by that at most, which errs on the side of the verdict "tester-limited".
-const WIDTH: f64 = 0.05;
+const WIDTH_MAX: f64 = 0.05;
 /// A trial of a slow tester becomes so many times as long to have enough units.
-const LONGEST: f64 = 10.0;
+const LENGTH_FACTOR_MAX: f64 = 10.0;
 /// Below this share of what came through unpaced, trials lose nothing only because they have so few units.
-const LEAST: f64 = 0.01;
+const SHARE_MIN: f64 = 0.01;
 
 /// The highest rate that the tester sends and receives itself, in units per second over all directions: what comes through when it
 /// sends as fast as it can, from where on a search finds the rate at which it loses no more than `loss_ratio`, paced as the trials of a
@@ -36,13 +36,13 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
         initial_s: trial_s,
         trial_s,
         sum_s: trial_s * f64::from(settings.repeats.max(1)),
-        width: WIDTH,
-        longest_s: trial_s * LONGEST,
+        width: WIDTH_MAX,
+        longest_s: trial_s * LENGTH_FACTOR_MAX,
     };
-    let highest_pps = first.offered_pps.min(first.received_pps * ABOVE);
+    let highest_pps = first.offered_pps.min(first.received_pps * START_FACTOR);
     let found = throughput(bench, &[goal], highest_pps)?;
     Ok(match (found.pps(0), found.verdict) {
-        (Some(pps), _) if pps >= first.received_pps * LEAST => Answer::Measured(pps),
+        (Some(pps), _) if pps >= first.received_pps * SHARE_MIN => Answer::Measured(pps),
         (None, Verdict::Void { reason } | Verdict::Unfinished { reason }) => Answer::Not { reason },
         _ => Answer::not("the tester loses units by itself at every rate: none of it can be trusted"),
     })

@@ -11,11 +11,11 @@ use super::{Bench, Tried};
 use crate::{BenchError, Load, search::CurveOrder};
 
 /// Loads that lie closer together than this, as a share, are one.
-const APART: f64 = 0.03;
+const DISTANCE_MIN: f64 = 0.03;
 /// A trial has so many units if it can: then one lost in a thousand shows …
-const UNITS: f64 = 5000.0;
+const UNIT_COUNT: f64 = 5000.0;
 /// … and it becomes so many times as long for it at most.
-const LONGEST: f64 = 10.0;
+const LENGTH_FACTOR_MAX: f64 = 10.0;
 
 /// Trials from the highest rate downwards in even steps until several in a row lose nothing; a load that the tester cannot offer is left
 /// out. Where the box is much slower than the tester, the steps begin in the neighbourhood of its throughput, where the curve bends.
@@ -28,7 +28,8 @@ pub fn loss_curve(
     let mut points: Vec<LossPoint> = Vec::new();
     for pps in loads(settings, highest_pps, throughput_pps) {
         // A loss of nothing is to mean something.
-        let seconds = (UNITS / pps).min(settings.trial.as_secs_f64() * LONGEST).max(settings.trial.as_secs_f64());
+        let seconds =
+            (UNIT_COUNT / pps).min(settings.trial.as_secs_f64() * LENGTH_FACTOR_MAX).max(settings.trial.as_secs_f64());
         let duration = Duration::from_secs_f64(seconds);
         let order = bench.order(format!("loss at {}", units::pps(pps)), Load::Pps(pps), duration);
         let Tried::Good(trial) = bench.attempt(&order)? else { continue };
@@ -57,7 +58,7 @@ fn loads(settings: &CurveOrder, highest: f64, throughput: Option<f64>) -> Vec<f6
     let steps = (1.0 / settings.step.clamp(0.001, 0.5)).floor() as u32;
     let mut loads = vec![highest];
     loads.extend((0..steps).map(|i| from * (1.0 - f64::from(i) * settings.step)).filter(|&l| l > 0.0));
-    loads.dedup_by(|lower, upper| *lower > *upper * (1.0 - APART));
+    loads.dedup_by(|lower, upper| *lower > *upper * (1.0 - DISTANCE_MIN));
     loads
 }
 

@@ -10,7 +10,7 @@ use super::{Bench, Tried};
 use crate::{BenchError, Load, Order, Probes, Stamping, search::LatencyOrder};
 
 /// Series of one load contradict each other when the highest mean is more than so many times the least.
-const CONTRADICTION: f64 = 3.0;
+const MEAN_RATIO_MAX: f64 = 3.0;
 
 /// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
 pub fn latency(
@@ -173,7 +173,7 @@ fn best(good: &[Series], settings: &LatencyOrder) -> Vec<f64> {
 fn contradiction(means: &[f64]) -> Option<[f64; 2]> {
     let last = means.len().checked_sub(1)?;
     let (least, most) = (means[last / 10], means[last - last / 10]);
-    (most > CONTRADICTION * least).then_some([least, most])
+    (most > MEAN_RATIO_MAX * least).then_some([least, most])
 }
 
 /// The series whose median delay is the middle one: distributions cannot be added up from their percentiles.

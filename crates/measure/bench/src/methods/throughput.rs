@@ -10,7 +10,7 @@ use model::{
 use super::{Bench, Tried};
 use crate::{
     BenchError, Load,
-    patience::STRAINED,
+    patience::STRAINED_IDLE_SHARE,
     search::{Counted, Limits, SameLoss, Search, Step},
 };
 
@@ -18,7 +18,7 @@ use crate::{
 const LOAD_MIN_SHARE: f64 = 1e-4;
 const LOAD_MIN_PPS: (f64, f64) = (100.0, 1000.0);
 /// Below this share of turns with nothing due, the sender had no time to spare.
-const SATURATED: f64 = 0.01;
+const SATURATED_IDLE_SHARE: f64 = 0.01;
 /// A load that a saturated sender cannot offer is left behind by so much, and one that strains it.
 const BELOW_VOID: f64 = 0.97;
 const BELOW_STRAIN: f64 = 0.85;
@@ -69,8 +69,8 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
                 course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
                 spoiled += 1;
                 // A sender that had time to spare was disturbed by others: the same load once more. One that had little cannot do it.
-                let below = if trial.pacing.idle_share < SATURATED { BELOW_VOID } else { BELOW_STRAIN };
-                if trial.pacing.idle_share < STRAINED {
+                let below = if trial.pacing.idle_share < SATURATED_IDLE_SHARE { BELOW_VOID } else { BELOW_STRAIN };
+                if trial.pacing.idle_share < STRAINED_IDLE_SHARE {
                     let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
                     course.max_pps = (pps.min(offered) * below).floor();
                     course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));

@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// The fixed rate, as a share of the throughput.
-const FIXED: f64 = 0.5;
+const FIXED_SHARE: f64 = 0.5;
 /// From this share of the tester's ceiling on, the tester is the limit.
-const LIMITED: f64 = 0.95;
+const LIMITED_SHARE_MIN: f64 = 0.95;
 /// Trials of a condition, the seconds of each besides its length, and those of a search for a throughput or a ceiling.
-const TRIALS: f64 = 3.0;
+const TRIAL_COUNT: f64 = 3.0;
 const MORE_S: f64 = 0.8;
 const SEARCH_S: f64 = 20.0;
 /// Memory that stays free beside a neighbour, in MB.
@@ -153,7 +153,7 @@ impl Experiment for Carry<'_> {
             std::iter::once(What::Throughput { key }).chain(conditions)
         });
         let seconds = |step: &What| match step {
-            What::Condition { .. } => TRIALS * (self.trial.as_secs_f64() + MORE_S),
+            What::Condition { .. } => TRIAL_COUNT * (self.trial.as_secs_f64() + MORE_S),
             What::Ceiling | What::Throughput { .. } => SEARCH_S,
         };
         let planned = |step: What| Planned { seconds: Some(seconds(&step)), step };
@@ -252,7 +252,7 @@ impl Carry<'_> {
             ))
         })?;
         standing.quiet =
-            Some((threads, Rates { fixed_pps: FIXED * throughput_pps, throughput_pps, trial: self.trial }));
+            Some((threads, Rates { fixed_pps: FIXED_SHARE * throughput_pps, throughput_pps, trial: self.trial }));
         Ok(())
     }
 
@@ -280,7 +280,7 @@ impl Carry<'_> {
             name: identity.name.clone(),
             what: identity.what.clone(),
             throughput_pps: rates.throughput_pps,
-            tester_limited: rates.throughput_pps >= LIMITED * self.ceiling_pps,
+            tester_limited: rates.throughput_pps >= LIMITED_SHARE_MIN * self.ceiling_pps,
             rate_pps: rates.fixed_pps,
             quiet: standing.readings[0].clone(),
             rows: rows(self.plan, &standing.readings),

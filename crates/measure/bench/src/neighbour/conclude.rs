@@ -13,7 +13,7 @@ use super::{
 use crate::Cores;
 
 /// Measures that are named rather than counted.
-const FEW: usize = 2;
+const NAMED_MAX: usize = 2;
 
 /// On the origin of the figures.
 pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<String> {
@@ -60,7 +60,7 @@ pub(super) fn sentences(boxed: &Boxed) -> Vec<String> {
             (_, 0) => "nothing could be judged".to_owned(),
             (_, Measure::COUNT) => "no cost beyond chance".to_owned(),
             // What stands in the way of the others is told with the readings.
-            (_, few) if few <= FEW => {
+            (_, few) if few <= NAMED_MAX => {
                 let measured: Vec<&str> = judged.iter().map(|cost| cost.measure.words()).collect();
                 format!("no cost beyond chance in the {}; the rest could not be judged", measured.join(" and the "))
             }

@@ -26,11 +26,11 @@ const STEAL_MAX: f64 = 5.0;
 /// A trial that was thrown away for it is made again so often.
 const STEAL_RETRIES_MAX: u32 = 3;
 /// The nice value of who comes first.
-const FIRST: i32 = -20;
+const NICE_MIN: i32 = -20;
 /// Time between two probes, and from the beginning to the first.
 const PROBES: Probes = Probes { every: Duration::from_millis(5), after: Duration::from_millis(100) };
 /// The share of the throughput of the loaded round trip.
-pub(super) const LOADED: f64 = 0.95;
+pub(super) const LOADED_SHARE: f64 = 0.95;
 
 /// The rates and the length of the trials.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +64,7 @@ pub(super) fn read(
     }
     let loads = [
         (Measure::IdleTrip, Load::Idle, "the idle round trip"),
-        (Measure::LoadedTrip, Load::Pps(LOADED * rates.throughput_pps), "the round trip at 95 %"),
+        (Measure::LoadedTrip, Load::Pps(LOADED_SHARE * rates.throughput_pps), "the round trip at 95 %"),
     ];
     for (measure, load, what) in loads {
         let mut order = bench.order(what, load, rates.trial);
@@ -99,7 +99,7 @@ struct First;
 
 impl First {
     fn begin() -> Result<Self, BenchError> {
-        set_nice_of_current_thread(FIRST)
+        set_nice_of_current_thread(NICE_MIN)
             .map_err(|e| BenchError::Machine(format!("cannot run before a neighbour: {e}")))?;
         Ok(Self)
     }

@@ -31,7 +31,7 @@ const CHECK_PERIOD: Duration = Duration::from_millis(50);
 const FILLED_SHARE_MIN: f64 = 0.9;
 /// The CPUs of [`Remedy::Quota`].
 const QUOTA_CPUS: f64 = 0.1;
-const MEGABYTE: f64 = 1e6;
+const MEGABYTE_BYTES: f64 = 1e6;
 
 /// A neighbour under way. It ends when it is dropped.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Stress {
             (Form::Process, _) => {
                 limit(&group)?;
                 if neighbour.memory_mb() > 0.0 {
-                    group.limit_memory((neighbour.memory_most_mb() * MEGABYTE) as u64)?;
+                    group.limit_memory((neighbour.memory_most_mb() * MEGABYTE_BYTES) as u64)?;
                 }
                 let work = Work::Processes(Processes::start(neighbour, &within)?);
                 if sends {
@@ -243,5 +243,5 @@ fn resident_mb(group: &Group) -> f64 {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
         line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0)
     };
-    group.processes().iter().map(of).sum::<f64>() * 1024.0 / MEGABYTE
+    group.processes().iter().map(of).sum::<f64>() * 1024.0 / MEGABYTE_BYTES
 }

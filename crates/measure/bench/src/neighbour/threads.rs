@@ -19,8 +19,8 @@ const NAPI: &str = "napi/";
 const QEMU: &str = "qemu-system";
 const VHOST: &str = "vhost-";
 /// The real-time priority of [`Remedy::Fifo`]: the least.
-const FIFO: i32 = 1;
-const FIRST: i32 = -20;
+const FIFO_PRIORITY: i32 = 1;
+const NICE_MIN: i32 = -20;
 
 /// The threads of a box: looked for anew each time, since the tester makes others when what it sends changes.
 #[derive(Debug)]
@@ -103,8 +103,8 @@ impl BoxThreads {
 
     /// Schedules them as a remedy has it: like a neighbour's, unless it says otherwise.
     pub(super) fn schedule(&self, remedy: Remedy) -> Result<(), BenchError> {
-        let nice = if remedy == Remedy::Nice { FIRST } else { 0 };
-        let priority = if remedy == Remedy::Fifo { FIFO } else { 0 };
+        let nice = if remedy == Remedy::Nice { NICE_MIN } else { 0 };
+        let priority = if remedy == Remedy::Fifo { FIFO_PRIORITY } else { 0 };
         let mut movable = 0;
         for (tid, task) in self.find()? {
             let mut set = set_fifo(tid, priority).and_then(|()| set_nice(tid, nice));

@@ -19,7 +19,7 @@ use sweep::rates;
 use super::{
     Stage, conclusion,
     memory::{Counting, METHOD},
-    plan::{FLOWS, FRAME_BYTES, Forwarding, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
+    plan::{FLOW_COUNT, FRAME_BYTES, Forwarding, LATENCY_LOAD, Plan, PlannedStep, WayId, What},
     way::{empty, summed_up},
 };
 use crate::{
@@ -331,7 +331,7 @@ impl<'a> Carry<'a> {
             version: env!("CARGO_PKG_VERSION").into(),
             machine: facts.machine,
             frame_bytes: FRAME_BYTES,
-            flows: FLOWS,
+            flows: FLOW_COUNT,
             goal,
             rounds: plan.asked.rounds,
             latency_load: LATENCY_LOAD,

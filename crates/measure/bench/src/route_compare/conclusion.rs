@@ -12,7 +12,7 @@ use rig::{repeat, window::STEAL_LIMIT_PERCENT};
 use super::plan::{Forwarding, cores_in_words};
 
 /// The most measurements that failed of which the reason is told.
-const REMARKS: usize = 4;
+const REMARKS_MAX: usize = 4;
 
 /// Lays each way beside no program on as many cores.
 pub(super) fn gains(run: &mut RouteCompare) {
@@ -110,8 +110,8 @@ pub(super) fn void(verdict: &Verdict) -> Option<&str> {
 
 /// What could not be measured, some of it in words and the rest as a number.
 pub(super) fn remarks(mut all: Vec<String>) -> Vec<String> {
-    let more = all.len().saturating_sub(REMARKS);
-    all.truncate(REMARKS);
+    let more = all.len().saturating_sub(REMARKS_MAX);
+    all.truncate(REMARKS_MAX);
     if more > 0 {
         all.push(format!("{more} more measurements could not be believed, for reasons like these"));
     }

@@ -13,9 +13,9 @@ use crate::{
 /// Bytes of the frames, with FCS.
 pub(super) const FRAME_BYTES: u32 = 64;
 /// Flows that follow each other.
-pub(super) const FLOWS: u32 = 256;
+pub(super) const FLOW_COUNT: u32 = 256;
 /// Rules of nftables that a new connection passes in mode stateful.
-const RULES: u32 = 25;
+const RULE_COUNT: u32 = 25;
 /// The load at which latency and memory are measured, as a share of the throughput.
 pub const LATENCY_LOAD: f64 = 0.5;
 /// Seconds that a box takes to be built and to go.
@@ -199,9 +199,9 @@ fn request(asked: &Asked) -> Request {
         trial_s: Some(asked.duration.as_secs_f64()),
         repeats: None,
         one_way: true,
-        flows: FLOWS,
+        flows: FLOW_COUNT,
         ipv6: false,
-        rules: RULES,
+        rules: RULE_COUNT,
         rule_order: RuleOrder::Study,
         bridged: false,
         cpus: asked.cpus.clone(),

@@ -128,7 +128,7 @@ pub(crate) fn seconds(what: What, settings: &Settings) -> f64 {
 }
 
 /// A search needs so many times the trials that a steady box asks for.
-const NOISE: f64 = 1.5;
+const TRIALS_FACTOR: f64 = 1.5;
 
 /// Seconds of sending and trials of a search on a box in the middle of the tester's range.
 fn search(goals: &[Goal]) -> (f64, u32) {
@@ -141,7 +141,7 @@ fn search(goals: &[Goal]) -> (f64, u32) {
         let loss_ratio = (1.0 - TYPICAL_BOX_PPS / pps).max(0.0);
         search.record(pps, duration, Counted::at(pps, duration, loss_ratio));
     }
-    (NOISE * seconds, (NOISE * f64::from(trials)).ceil() as u32)
+    (TRIALS_FACTOR * seconds, (TRIALS_FACTOR * f64::from(trials)).ceil() as u32)
 }
 
 /// Reason for the early end of a step.

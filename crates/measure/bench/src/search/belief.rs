@@ -1,20 +1,20 @@
 //! The probable place of the throughput, given all trials: a noisy binary search needs to know how far to trust each of them.
 //!
 //! The loads form a grid whose steps are the goal's width, and the throughput lies in one of its gaps. A trial is worse than the goal with a
-//! probability that rises from [`ACCIDENT`] to 1 - [`LUCK`] around the throughput, steeply on a box with a hard limit and slowly on a noisy
+//! probability that rises from [`ACCIDENT_SHARE`] to 1 - [`LUCK_SHARE`] around the throughput, steeply on a box with a hard limit and slowly on a noisy
 //! one; how slowly is found out with the rest (Bayes' rule over gaps and steepnesses). Before the first trials the gap is guessed from what came through at
 //! the highest load, with the tails of a Cauchy distribution: where the guess is wrong, the distance doubles with each step.
 
 use super::bounds::Seen;
 
 /// The share of trials far below the throughput that lose too much all the same.
-const ACCIDENT: f64 = 0.1;
+const ACCIDENT_SHARE: f64 = 0.1;
 /// The share of trials far above it that do not.
-const LUCK: f64 = 0.02;
+const LUCK_SHARE: f64 = 0.02;
 /// The scale of the guess, as a difference of logarithms.
-const GUESS: f64 = 0.03;
+const GUESS_SCALE: f64 = 0.03;
 /// The share of the probability that lies below the gaps that are likely enough, and above them.
-const TAIL: f64 = 0.3;
+const TAIL_SHARE: f64 = 0.3;
 /// The width of the rise, as a difference of logarithms, besides a quarter of the width.
 const SPREADS: [f64; 3] = [0.02, 0.08, 0.25];
 
@@ -63,11 +63,11 @@ impl Grid {
         let counts: Vec<(f64, f64, f64)> =
             seen.iter().map(|s| ((s.pps as f64).ln(), f64::from(s.evidence.high), f64::from(s.evidence.low))).collect();
         let log = |gap: usize, spread: f64| {
-            let off = (middles[gap] - guess) / GUESS;
+            let off = (middles[gap] - guess) / GUESS_SCALE;
             let prior = -(1.0 + off * off).ln();
             counts.iter().fold(prior, |sum, (load, high, low)| {
                 let rise = 1.0 / (1.0 + ((middles[gap] - load) / spread).exp());
-                let worse = ACCIDENT + (1.0 - ACCIDENT - LUCK) * rise;
+                let worse = ACCIDENT_SHARE + (1.0 - ACCIDENT_SHARE - LUCK_SHARE) * rise;
                 sum + high * worse.ln() + low * (1.0 - worse).ln()
             })
         };
@@ -75,7 +75,7 @@ impl Grid {
         let most = logs.iter().flatten().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = logs.iter().map(|of_gap| of_gap.iter().map(|l| (l - most).exp()).sum()).collect();
         let whole: f64 = weights.iter().sum();
-        [TAIL, 0.5, 1.0 - TAIL].map(|share| {
+        [TAIL_SHARE, 0.5, 1.0 - TAIL_SHARE].map(|share| {
             let mut sum = 0.0;
             let reached = |w: &f64| {
                 sum += w;

@@ -46,12 +46,12 @@ impl TrialResult {
 
     /// True if a longer trial could not be made at this load.
     pub(super) fn is_longest(&self, goal: &Goal) -> bool {
-        self.seconds >= goal.judging_s(self.pps) - TINY
+        self.seconds >= goal.judging_s(self.pps) - SECONDS_TOLERANCE
     }
 
     /// The seconds that it counts for: a trial that was only made longer to have enough units counts as one.
     pub(super) fn weight(&self, goal: &Goal) -> f64 {
-        if self.seconds <= goal.longest_s() + TINY && goal.longest_s > 0.0 {
+        if self.seconds <= goal.longest_s() + SECONDS_TOLERANCE && goal.longest_s > 0.0 {
             self.seconds.min(goal.trial_s)
         } else {
             self.seconds
@@ -87,14 +87,14 @@ pub struct Evidence {
 }
 
 /// Sums of seconds are compared with this tolerance: 3 x 0.4 is to be 1.2.
-const TINY: f64 = 1e-9;
+const SECONDS_TOLERANCE: f64 = 1e-9;
 
 impl Evidence {
     /// The evidence of `trials`, which are all of one load.
     pub fn of(trials: &[TrialResult], goal: &Goal) -> Self {
         let mut sums = Self::default();
         for trial in trials {
-            let is_full = trial.seconds >= goal.trial_s - TINY;
+            let is_full = trial.seconds >= goal.trial_s - SECONDS_TOLERANCE;
             let (seconds, count) = match (trial.judged(goal), is_full) {
                 (Judged::Unsure, _) => {
                     sums.unsure = true;
@@ -121,7 +121,7 @@ impl Evidence {
         let balancing = self.short_low * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
         let high = self.full_high + (self.short_high - balancing).max(0.0);
         let whole = (self.full_low + high).max(goal.sum_s);
-        let tolerated = whole * goal.exceed_ratio + TINY;
+        let tolerated = whole * goal.exceed_ratio + SECONDS_TOLERANCE;
         if high > tolerated {
             Bound::Upper
         } else if whole - self.full_low <= tolerated {
@@ -147,7 +147,7 @@ impl Evidence {
             Bound::Lower => false,
             Bound::Undecided => {
                 let high = self.full_high + self.short_high;
-                high > (self.full() + self.short_low + self.short_high) * goal.exceed_ratio + TINY
+                high > (self.full() + self.short_low + self.short_high) * goal.exceed_ratio + SECONDS_TOLERANCE
             }
         }
     }
@@ -155,21 +155,21 @@ impl Evidence {
 
 /// Units per second that came through at a load: least, conditional throughput, most. None without a full-length trial.
 pub(super) fn forwarded(trials: &[TrialResult], goal: &Goal) -> Option<[f64; 3]> {
-    let is_full = |t: &&TrialResult| t.seconds >= goal.trial_s - TINY && t.judged(goal) != Judged::Unsure;
+    let is_full = |t: &&TrialResult| t.seconds >= goal.trial_s - SECONDS_TOLERANCE && t.judged(goal) != Judged::Unsure;
     let mut full: Vec<&TrialResult> = trials.iter().filter(is_full).collect();
     full.sort_by(|a, b| a.counted.failed_ratio().total_cmp(&b.counted.failed_ratio()));
     let whole = full.iter().map(|t| t.weight(goal)).sum::<f64>().max(goal.sum_s);
     let mut remaining = whole * (1.0 - goal.exceed_ratio);
     let mut quantile = full.first()?;
     for trial in &full {
-        if remaining <= TINY {
+        if remaining <= SECONDS_TOLERANCE {
             break;
         }
         quantile = trial;
         remaining -= trial.weight(goal);
     }
     // What is still missing may come out as badly as can be: then nothing is sure to come through.
-    let sure = if remaining > TINY { 0.0 } else { quantile.counted.forwarded_pps };
+    let sure = if remaining > SECONDS_TOLERANCE { 0.0 } else { quantile.counted.forwarded_pps };
     let rates = full.iter().map(|t| t.counted.forwarded_pps);
     Some([rates.clone().fold(f64::INFINITY, f64::min), sure, rates.fold(0.0, f64::max)])
 }

@@ -11,16 +11,16 @@ use super::{
 };
 
 /// Shares that differ by no more than this share of their mean, besides chance, are the same: of counts, and of a few units.
-const ALIKE: f64 = 0.05;
+const ALIKE_SHARE_MAX: f64 = 0.05;
 const ALIKE_FEW: f64 = 0.25;
 /// Chance: so many standard deviations of a count; of few units the binomial distribution is asked. Of two loads that are the first it is
 /// asked more strictly: on a noisy box two trials lose the same by accident, and a trial far below would spoil the search.
-const DEVIATIONS: f64 = 3.0;
+const DEVIATIONS_MAX: f64 = 3.0;
 const DEVIATIONS_OF_TWO: f64 = 1.5;
 /// Loads below the first two, at even distances of their logarithms down to the least.
-const FURTHER: u32 = 3;
+const FURTHER_COUNT: u32 = 3;
 /// A span of loads below this ratio shows nothing.
-const SPAN: f64 = 2.0;
+const SPAN_RATIO_MIN: f64 = 2.0;
 
 /// A loss that is the same at all loads so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,15 +54,16 @@ pub(super) fn flat(loads: &Loads, goal: &Goal, min: u64) -> Option<Flat> {
     let (&least, &most) = (same.first()?.0, same.last()?.0);
     // A box without loss would be known at this load by a trial of no more than the duration sum.
     let bottom = (goal.least_units() * 1.02 / goal.sum_s).max(min as f64);
-    if most as f64 / bottom < SPAN {
+    if most as f64 / bottom < SPAN_RATIO_MIN {
         return None;
     }
-    let rung = |i: u32| (most as f64 * (bottom / most as f64).powf(f64::from(i) / f64::from(FURTHER))).ceil() as u64;
+    let rung =
+        |i: u32| (most as f64 * (bottom / most as f64).powf(f64::from(i) / f64::from(FURTHER_COUNT))).ceil() as u64;
     // Loads close to the highest one are one load.
-    let next = (1..=FURTHER).map(rung).find(|&pps| (pps as f64) < least as f64 * 0.9);
+    let next = (1..=FURTHER_COUNT).map(rung).find(|&pps| (pps as f64) < least as f64 * 0.9);
     Some(match next {
-        Some(pps) if same.len() < 2 + FURTHER as usize => Flat::Look { pps, loss_ratio: mean },
-        _ if most as f64 / (least as f64) < SPAN => return None,
+        Some(pps) if same.len() < 2 + FURTHER_COUNT as usize => Flat::Look { pps, loss_ratio: mean },
+        _ if most as f64 / (least as f64) < SPAN_RATIO_MIN => return None,
         _ => Flat::Same(SameLoss { loss_ratio: mean, min_pps: least as f64, max_pps: most as f64 }),
     })
 }
@@ -76,7 +77,7 @@ fn alike(loads: &[(&u64, &Vec<TrialResult>)], goal: &Goal) -> Option<f64> {
     if mean >= 1.0 || goal.judge(sent, failed) != Judged::Beyond {
         return None;
     }
-    let deviations = if loads.len() == 2 { DEVIATIONS_OF_TWO } else { DEVIATIONS };
+    let deviations = if loads.len() == 2 { DEVIATIONS_OF_TWO } else { DEVIATIONS_MAX };
     let alike = |t: &TrialResult| {
         let Counted { sent, failed, .. } = t.counted;
         if sent as f64 * mean < COUNTED {
@@ -84,7 +85,7 @@ fn alike(loads: &[(&u64, &Vec<TrialResult>)], goal: &Goal) -> Option<f64> {
                 && share::at_least(failed, sent, (mean * (1.0 + ALIKE_FEW)).min(1.0)) >= SURE;
         }
         let chance = deviations * (mean * (1.0 - mean) / sent as f64).sqrt();
-        (t.counted.failed_ratio() - mean).abs() <= ALIKE * mean.min(1.0 - mean) + chance
+        (t.counted.failed_ratio() - mean).abs() <= ALIKE_SHARE_MAX * mean.min(1.0 - mean) + chance
     };
     all().all(alike).then_some(mean)
 }

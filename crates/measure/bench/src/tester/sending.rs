@@ -18,7 +18,7 @@ use crate::{BenchError, Meanwhile};
 const STOP_POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Before all other work of normal scheduling.
-const NICE: i32 = -20;
+const NICE_MIN: i32 = -20;
 
 /// Sends from a thread on `cpu` until all is sent, and says when that was.
 pub(super) fn send(
@@ -34,7 +34,7 @@ pub(super) fn send(
             let _alive = alive;
             pin_current_thread(cpu).map_err(|e| BenchError::Machine(format!("cannot send from CPU {cpu}: {e}")))?;
             // Without it other work on this core holds the sender up, which its pacing shows.
-            let _ = set_nice_of_current_thread(NICE);
+            let _ = set_nice_of_current_thread(NICE_MIN);
             sender.run()?;
             Ok(Instant::now())
         });

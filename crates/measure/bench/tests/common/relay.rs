@@ -24,7 +24,7 @@ const FRAMES_PER_TURN_MAX: usize = 32;
 /// Taps made so far: their names must differ.
 static STARTED: AtomicU64 = AtomicU64::new(0);
 /// Over which time the offered rate is taken.
-const WINDOW: Duration = Duration::from_millis(10);
+const WINDOW_TIME: Duration = Duration::from_millis(10);
 
 /// The faults of a relay.
 #[derive(Debug, Clone, Copy, Default)]
@@ -173,12 +173,12 @@ fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
                 };
                 idle = false;
                 let now = Instant::now();
-                if now - window > WINDOW {
+                if now - window > WINDOW_TIME {
                     (window, in_window) = (now, 0);
                 }
                 in_window += 1;
                 if let Some((pps, hold)) = manners.choke {
-                    if f64::from(in_window) > pps as f64 * WINDOW.as_secs_f64() {
+                    if f64::from(in_window) > pps as f64 * WINDOW_TIME.as_secs_f64() {
                         choked = Some(now + hold);
                     }
                     if choked.is_some_and(|until| now < until) {

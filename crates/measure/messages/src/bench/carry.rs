@@ -88,7 +88,7 @@ impl Experiment for Rounds<'_> {
     fn build(&mut self, &at: &usize, _: &mut Control<'_>) -> Result<(), MessagesError> {
         let step = &self.plan.steps[at];
         if let (Site::Lab(bed), Workload::Pings { .. } | Workload::Transfer) = (&mut self.site, step.workload) {
-            let queues = if step.transport == Transport::Xdp { xdp::QUEUES } else { 1 };
+            let queues = if step.transport == Transport::Xdp { xdp::QUEUE_COUNT } else { 1 };
             if !bed.as_ref().is_some_and(|bed| (bed.conditions, bed.queues) == (step.conditions, queues)) {
                 // The last one goes before the next one is made.
                 *bed = None;

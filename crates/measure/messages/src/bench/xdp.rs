@@ -18,8 +18,8 @@ use super::{
 use link::LinkError;
 
 /// Queues of each interface: a socket that sends and one that receives cannot share a queue.
-pub(super) const QUEUES: u32 = 2;
-const FRAMES: u32 = 1024;
+pub(super) const QUEUE_COUNT: u32 = 2;
+const FRAME_COUNT: u32 = 1024;
 /// The kernel keeps 256 of them for itself.
 const FRAME_BYTES: u32 = 4096;
 
@@ -66,7 +66,7 @@ impl Frames {
         let settings = |queue| XskSettings {
             ifindex,
             queue,
-            frames: FRAMES,
+            frames: FRAME_COUNT,
             frame_bytes: FRAME_BYTES,
             copy: CopyMode::Any,
             huge_pages: false,
@@ -75,7 +75,7 @@ impl Frames {
         };
         let receiver = XskReceiver::open(&settings(receives)).map_err(MessagesError::Xsk)?;
         let sender = XskSender::open(&settings(sends)).map_err(MessagesError::Xsk)?;
-        let mut program = XskRedirect::load(QUEUES, None).map_err(LinkError::from)?;
+        let mut program = XskRedirect::load(QUEUE_COUNT, None).map_err(LinkError::from)?;
         program.set_socket(receives, receiver.as_fd()).map_err(LinkError::from)?;
         program.attach(interface, XdpMode::Native).map_err(LinkError::from)?;
         let mut head = [0; ETHERNET_BYTES];
@@ -112,7 +112,7 @@ impl End for Frames {
     fn receive(&mut self, place: &mut [u8]) -> Result<(), MessagesError> {
         let (mut at, mut spin_timeout, mut slept) = (0, SpinTimeout::default(), Duration::ZERO);
         while at < place.len() {
-            let count = self.receiver.receive(FRAMES, |frame| {
+            let count = self.receiver.receive(FRAME_COUNT, |frame| {
                 let piece = frame.get(ETHERNET_BYTES..).unwrap_or_default();
                 let len = piece.len().min(place.len() - at);
                 place[at..at + len].copy_from_slice(&piece[..len]);

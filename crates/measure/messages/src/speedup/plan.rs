@@ -9,7 +9,7 @@ use super::MessagesError;
 
 pub const NODES_MAX: u32 = 8;
 /// Unknowns of the model.
-const UNKNOWNS: usize = 3;
+const UNKNOWN_COUNT: usize = 3;
 
 /// Transport of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ impl Plan {
         if let Some(same) = options.nodes.windows(2).find(|two| two[0] == two[1]) {
             return Err(MessagesError::Twice(same[0]));
         }
-        if options.nodes.len() < UNKNOWNS {
+        if options.nodes.len() < UNKNOWN_COUNT {
             return Err(MessagesError::Few(options.nodes.len()));
         }
         let mut trials = Vec::new();

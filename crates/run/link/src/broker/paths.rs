@@ -19,7 +19,7 @@ const CLAIMS: &str = "claims";
 const SOCKETS: &str = "sockets";
 const CLUSTER: &str = "cluster";
 /// Files of a broker that nobody holds are left behind once they are so old.
-const LEFT: Duration = Duration::from_secs(10);
+const STALE_AGE_MIN: Duration = Duration::from_secs(10);
 
 /// The folder of all brokers: members of a group enter it, and /run/evenkeel is root's alone.
 fn root() -> PathBuf {
@@ -100,7 +100,7 @@ impl Paths {
         let lock = self.0.lock_file();
         let made = |file: &Path| fs::metadata(file).and_then(|file| file.modified());
         let made = made(&lock).or_else(|_| made(&self.listening()));
-        let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > LEFT));
+        let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > STALE_AGE_MIN));
         is_old
             && match lock.exists() {
                 true => self.0.is_left(),

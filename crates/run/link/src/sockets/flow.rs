@@ -15,7 +15,7 @@ use transport::{Budget, Charge, Handle, SendError, State};
 use crate::{BrokerCarrier, Engine, LinkError};
 
 /// Bytes that one system call moves, and that are buffered here.
-pub(super) const PIECE: usize = 1 << 17;
+pub(super) const PIECE_BYTES: usize = 1 << 17;
 
 /// Bytes of memory that a direction keeps while its buffer is empty.
 const KEPT_BYTES_MAX: usize = 1 << 12;
@@ -195,7 +195,7 @@ impl Flow {
         self.from_program.buffer.is_empty() && !self.from_program.has_ended
     }
 
-    /// Moves all bytes that can be moved now; `piece` has room for [`PIECE`] bytes.
+    /// Moves all bytes that can be moved now; `piece` has room for [`PIECE_BYTES`] bytes.
     ///
     /// # Errors
     /// The connection broke, or the program's end is closed (EPIPE, ECONNRESET).

@@ -51,7 +51,7 @@ use super::{
     address_map::AddressMap,
     allow::Allow,
     broker_lines::listener,
-    flow::PIECE,
+    flow::PIECE_BYTES,
     ids::{Cookie, EntryId},
     listeners::Listening,
     shared::Known,
@@ -171,7 +171,7 @@ impl Sockets {
             table: Table::new(),
             broken: VecDeque::new(),
             checked: Instant::now(),
-            piece: vec![0; PIECE],
+            piece: vec![0; PIECE_BYTES],
         })
     }
 

@@ -29,7 +29,7 @@ use transport::{Handle, Reason};
 use self::join::Join;
 use super::{
     broker_client::{BrokerClient, Request, Traffic},
-    flow::{Flow, PIECE},
+    flow::{Flow, PIECE_BYTES},
 };
 use crate::{BrokerCarrier, Claim, Engine, LinkError};
 
@@ -144,7 +144,7 @@ impl Takeovers {
             unmatched: Vec::new(),
             unread: Vec::new(),
             pairs: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?,
-            piece: vec![0; PIECE],
+            piece: vec![0; PIECE_BYTES],
             reported: Instant::now(),
             sleeping: Sleeping::default(),
         })

@@ -65,12 +65,12 @@ pub(super) fn interruption(thread: Pid) -> Interruption {
 mod tests {
     use super::*;
 
-    const TOLD: &str = "Name:\tprogram\nTgid:\t10\nPid:\t10\nThreads:\t1\nSigQ:\t0/1\nSigPnd:\t0000000000000000\n\
+    const STATUS: &str = "Name:\tprogram\nTgid:\t10\nPid:\t10\nThreads:\t1\nSigQ:\t0/1\nSigPnd:\t0000000000000000\n\
                         ShdPnd:\t0000000000004000\nSigBlk:\t0000000000010000\nSigIgn:\t0000000001001000\n";
 
     #[test]
     fn a_signal_that_is_not_blocked_interrupts_who_takes_it() {
-        let signals = Signals::parse(TOLD).unwrap();
+        let signals = Signals::parse(STATUS).unwrap();
         assert_eq!((signals.of_process, signals.blocked, signals.process.as_raw()), (0x4000, 0x10000, 10));
         let (first, second) = (Pid::from_raw(10), Pid::from_raw(11));
         assert_eq!(signals.interruption(first, || 0), Interruption::Certain);

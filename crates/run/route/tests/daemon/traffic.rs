@@ -24,7 +24,7 @@ const PORT: u16 = 4000;
 const PAYLOAD_BYTES: usize = 16;
 /// Datagrams in a row, then a pause.
 const AT_ONCE: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(1);
+const SEND_PERIOD: Duration = Duration::from_millis(1);
 
 /// The neighbour that a route leads to in a phase: each in turn, then none, as the route is withdrawn.
 pub(crate) fn hop(route: u32, phase: u32) -> Option<usize> {
@@ -139,7 +139,7 @@ impl Traffic {
                 socket.send_to(&payload, SocketAddrV4::new(address, PORT)).unwrap();
                 number += 1;
             }
-            thread::sleep(PAUSE);
+            thread::sleep(SEND_PERIOD);
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
 /// Sources that are still few.
 pub const FEW_SOURCES_MAX: usize = 16;
 /// A part of the whole that decides what the whole is called.
-const MAJORITY: f64 = 0.5;
+const MAJORITY_SHARE: f64 = 0.5;
 /// The part of the attack that its few sources, or its ports, must make up.
 const HEAVY_SHARE_MIN: f64 = 0.6;
 /// A source or a port below this part is not one of the heavy ones.
@@ -65,7 +65,7 @@ const FRAGMENTS_MAX: usize = 45;
 pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
     let all = Kind::ALL.iter().map(|k| k.count(excess)).sum::<u64>().max(1) as f64;
     let kind = Kind::ALL.into_iter().max_by_key(|k| k.count(excess)).unwrap_or(Kind::Other);
-    let kind = if kind.count(excess) as f64 / all >= MAJORITY { kind } else { Kind::Other };
+    let kind = if kind.count(excess) as f64 / all >= MAJORITY_SHARE { kind } else { Kind::Other };
     let fragment_part = excess.fragments as f64 / all;
     let is_its = |p: &&Packet| kind == Kind::Other || Kind::of(p) == kind;
     let its: Vec<&Packet> = samples.iter().filter(is_its).collect();
@@ -81,7 +81,7 @@ pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
         AttackClass::Reflection
     } else if few {
         AttackClass::FewSources
-    } else if fragment_part >= MAJORITY {
+    } else if fragment_part >= MAJORITY_SHARE {
         AttackClass::Fragments
     } else if kind == Kind::Syn {
         AttackClass::SynFlood

@@ -28,7 +28,7 @@ pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 pub const PORT: u16 = 80;
 
 /// Time in which packets are sent and answers awaited.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Bed {
     // What is attached goes before the namespaces.
@@ -77,7 +77,7 @@ impl Bed {
 
     /// A connection from the client.
     pub fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream> {
-        self.client.run(|| TcpStream::connect_timeout(&to, PATIENCE))
+        self.client.run(|| TcpStream::connect_timeout(&to, ANSWER_TIMEOUT))
     }
 
     /// Listens at the server and echoes on every connection what comes first.
@@ -108,7 +108,7 @@ pub fn echo_on(listener: TcpListener) -> JoinHandle<()> {
 
 /// Says something and hears it again.
 pub fn talk(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
     stream.write_all(b"keel").unwrap();
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes).unwrap();
@@ -178,7 +178,7 @@ impl Bed {
     pub fn send(&self, frames: &[Vec<u8>], count: u64, pps: f64) {
         let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: f, frame_len: f.len() }).collect();
         let nap = Some(Duration::from_millis(1));
-        let pace = LivePace { pps: Some(pps), count: Some(count), duration: PATIENCE, nap };
+        let pace = LivePace { pps: Some(pps), count: Some(count), duration: ANSWER_TIMEOUT, nap };
         let run = || LiveSender::load(self.client.interface(), frames[0].clone(), &cycle, None, pace)?.run();
         self.client.run(run).unwrap();
     }

@@ -12,11 +12,11 @@ use rules::{
 };
 use shield::detect::{Counts, Detector, Window, mix::Kind};
 
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const SAMPLE_PERIOD: Duration = Duration::from_millis(50);
 /// Looks of a second.
 const PER_SECOND: u64 = 20;
 /// Samples of one look.
-const SAMPLES: u64 = 500;
+const SAMPLE_COUNT: u64 = 500;
 
 /// The prefix under attack.
 pub(crate) fn protected() -> Prefix {
@@ -132,7 +132,7 @@ impl World {
             now: Duration::from_secs(1000),
             dice: Dice(7),
             events: Vec::new(),
-            samples: SAMPLES,
+            samples: SAMPLE_COUNT,
             takes_pps: None,
             loads_for: 0,
             held_up_every: 0,
@@ -151,7 +151,7 @@ impl World {
             let pending = self.load();
             let mut window = Window { pending, ..self.window(streams) };
             self.hold_up(&mut window.applied);
-            self.now += LOOK;
+            self.now += SAMPLE_PERIOD;
             let at = jiff::Timestamp::from_millisecond(self.now.as_millis() as i64).expect("a time");
             self.events.extend(self.detector.step(&window, self.now, at));
         }
@@ -188,7 +188,7 @@ impl World {
         let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / PER_SECOND;
         let each = (total / self.samples).max(1);
         let rules = self.held.clone();
-        let mut window = Window { time: LOOK, prefixes: vec![Counts::default()], ..Window::default() };
+        let mut window = Window { time: SAMPLE_PERIOD, prefixes: vec![Counts::default()], ..Window::default() };
         let mut applied = vec![0u64; rules.len()];
         let mut sources = std::collections::HashSet::new();
         for stream in streams {

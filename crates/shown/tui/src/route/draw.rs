@@ -36,7 +36,7 @@ const HELP: [&str; 9] = [
     "? less help",
 ];
 /// The most things that stand in the way which are shown.
-const SHOWN: usize = 4;
+const SHOWN_MAX: usize = 4;
 const EVENTS_MAX: usize = 6;
 /// From this width on there is room for the share that was looked up, and for bits beside packets.
 const WITH_ASKED: u16 = 75;
@@ -141,7 +141,7 @@ impl<A: FnMut(Act)> View<A> {
         if let Some(shadow) = status.shadow.as_ref().filter(|_| status.mode == RouteMode::Shadow) {
             lines.push((shadow.to_string(), (shadow.wrong() > 0).then_some(Color::Red)));
         }
-        let obstacles = status.obstacles.iter().take(SHOWN);
+        let obstacles = status.obstacles.iter().take(SHOWN_MAX);
         lines.extend(obstacles.map(|it| (format!("{}: {}. {}", it.code, it.what, it.remedy), Some(Color::Red))));
         let mute = status.ports.iter().filter(|port| !port.can_transmit).map(|port| port.interface.as_str());
         let mute = mute.collect::<Vec<_>>().join(", ");

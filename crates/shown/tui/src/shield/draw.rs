@@ -13,7 +13,7 @@ use ratatui::{
 };
 
 use super::{
-    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, for_alarms, two},
+    room::{ALARM_LINES, RATE_LINES, SHOWN_MAX, Shares, for_alarms, two},
     view::View,
 };
 use crate::{
@@ -85,7 +85,7 @@ impl<R: FnMut()> View<R> {
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
         let refused = status.reload_error.iter().map(|refused| format!("The last reload was refused: {refused}"));
-        let alarms: Vec<String> = refused.chain(status.warnings.iter().cloned()).take(SHOWN).collect();
+        let alarms: Vec<String> = refused.chain(status.warnings.iter().cloned()).take(SHOWN_MAX).collect();
         let room = usize::from(for_alarms(area.height, status));
         let alarms = sentences(&alarms, area.width.into(), room, ALARM_LINES.into());
         let shares = Shares::of(area.height, alarms.len() as u16, status);
@@ -101,7 +101,7 @@ impl<R: FnMut()> View<R> {
         frame.render_widget(self.rates(status, rates.width), rates);
         frame.render_widget(Paragraph::new(alarms.join("\n")).style(self.controls.mark(Color::Red)), alarm);
         self.curve(frame, curve);
-        let lines = status.attacks.iter().take(SHOWN).flat_map(|a| {
+        let lines = status.attacks.iter().take(SHOWN_MAX).flat_map(|a| {
             let shadow = if a.shadow { "shadow: " } else { "" };
             [
                 Line::from(format!("{} on {} for {:.0} s", a.class, a.prefix, a.since_s))
@@ -110,14 +110,17 @@ impl<R: FnMut()> View<R> {
             ]
         });
         let title = match status.attacks.len() {
-            n if n > SHOWN => format!("Attacks ({SHOWN} of {n})"),
+            n if n > SHOWN_MAX => format!("Attacks ({SHOWN_MAX} of {n})"),
             _ => "Attacks".to_owned(),
         };
         let block = Block::new().title_top(title.bold());
         frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), attack);
         self.rules(frame, rules, status);
-        let lines =
-            status.sources.iter().take(SHOWN).map(|s| Line::from(format!("{:>11}  {}", units::pps(s.pps), s.source)));
+        let lines = status
+            .sources
+            .iter()
+            .take(SHOWN_MAX)
+            .map(|s| Line::from(format!("{:>11}  {}", units::pps(s.pps), s.source)));
         let block = Block::new().title_top("Sources that send most".bold());
         frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), source);
     }

@@ -9,7 +9,7 @@ pub(super) const ALARM_LINES: u16 = 2;
 /// Lines of the curve with its title.
 const CURVE_LINES: u16 = 4;
 /// Attacks and sources that are shown.
-pub(super) const SHOWN: usize = 4;
+pub(super) const SHOWN_MAX: usize = 4;
 /// Lines of the table of rules that go before the curve and the sources: title, heads, rules.
 const RULE_LINES: u16 = 6;
 
@@ -27,7 +27,8 @@ impl Shares {
         let mut left = for_alarms(height, status).saturating_sub(alarms);
         let mut take = |title: u16, each: u16, wanted: usize| {
             let room = left.saturating_sub(title) / each;
-            let lines = if wanted == 0 || room == 0 { 0 } else { title + each * room.min(wanted.min(SHOWN) as u16) };
+            let lines =
+                if wanted == 0 || room == 0 { 0 } else { title + each * room.min(wanted.min(SHOWN_MAX) as u16) };
             left -= lines;
             lines
         };

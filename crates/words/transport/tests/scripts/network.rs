@@ -9,9 +9,9 @@ pub(crate) const PAYLOAD: u16 = 100;
 /// Frames of each end.
 pub(crate) const SLOTS: u32 = 64;
 /// One way.
-const TRIP: Nanos = 5_000;
+const TRIP_NS: Nanos = 5_000;
 /// No test takes so long.
-const END: Nanos = 600_000_000_000;
+const END_NS: Nanos = 600_000_000_000;
 
 /// Numbers that look drawn (SplitMix64).
 #[derive(Debug, Clone)]
@@ -166,7 +166,7 @@ impl World {
             }
             let late = if self.harm.late > 0 { self.dice.below(self.harm.late) } else { 0 };
             self.sent += 1;
-            self.wire.insert((self.now + TRIP + late, self.sent), (1 - from, frame));
+            self.wire.insert((self.now + TRIP_NS + late, self.sent), (1 - from, frame));
         }
     }
 
@@ -229,7 +229,7 @@ impl World {
         self.now = self.now.max(next) + u64::from(due == Some(self.now));
         self.steps += 1;
         assert!(self.steps < 1_000_000, "it stands still: {:?}", self.ends);
-        assert!(self.now < END, "it does not end: {:?}", self.ends);
+        assert!(self.now < END_NS, "it does not end: {:?}", self.ends);
         while let Some(entry) = self.wire.first_entry().filter(|entry| entry.key().0 <= self.now) {
             let (to, frame) = entry.remove();
             self.inject(to, &frame);

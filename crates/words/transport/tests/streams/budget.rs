@@ -7,12 +7,12 @@ use transport::{Budget, Connection, Nanos, PEER_TIMEOUT, Serial, State};
 use crate::{PAYLOAD, SLOTS, carry, joined};
 
 /// Frames for which memory is taken at once.
-const PAGE: usize = 8 * PAYLOAD as usize;
-const STEP: Nanos = 20_000_000;
+const PAGE_BYTES: usize = 8 * PAYLOAD as usize;
+const STEP_NS: Nanos = 20_000_000;
 /// One owner's connections, their budget, and the bytes that go by each.
-const PAIRS: u32 = 100;
-const MOST: usize = 20_000;
-const STREAM: usize = 20_000;
+const PAIR_COUNT: u32 = 100;
+const BUDGET_MAX: usize = 20_000;
+const STREAM_BYTES: usize = 20_000;
 
 /// Both ends of a connection by which a stream goes.
 struct Pair {
@@ -28,7 +28,7 @@ impl Pair {
         // In half of them the numbers wrap, and pages begin anywhere.
         let first = |number: u32| Serial((number % 2 * u32::MAX).wrapping_sub(number));
         let (from, to) = joined(2 * number, [2 * number, 2 * number + 1].map(first));
-        let stream = (0..STREAM).map(|at| (at * 7 + at / 256 + number as usize) as u8).collect();
+        let stream = (0..STREAM_BYTES).map(|at| (at * 7 + at / 256 + number as usize) as u8).collect();
         Self { from, to, stream, sent: 0, came: Vec::new() }
     }
 
@@ -56,15 +56,15 @@ impl Pair {
 
 #[test]
 fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
-    let [budget, of_other] = [MOST, MOST].map(Budget::new);
-    let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
+    let [budget, of_other] = [BUDGET_MAX, BUDGET_MAX].map(Budget::new);
+    let mut pairs: Vec<Pair> = (1..=PAIR_COUNT).map(Pair::new).collect();
     pairs.iter_mut().for_each(|pair| pair.to.charge_to(&budget));
-    let mut other = Pair::new(PAIRS + 1);
+    let mut other = Pair::new(PAIR_COUNT + 1);
     other.to.charge_to(&of_other);
     let mut now = 0;
     let mut held = 0;
     while now < 3 * PEER_TIMEOUT {
-        now += STEP;
+        now += STEP_NS;
         for (at, pair) in pairs.iter_mut().enumerate() {
             // One of them is read.
             pair.step(now, at == 50);
@@ -72,7 +72,7 @@ fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
         other.step(now, true);
         held = held.max(budget.bytes());
     }
-    assert!((MOST..MOST + PAIRS as usize * PAGE).contains(&held), "{held}");
+    assert!((BUDGET_MAX..BUDGET_MAX + PAIR_COUNT as usize * PAGE_BYTES).contains(&held), "{held}");
     assert!(other.is_whole(), "{}", other.came.len());
     assert!(pairs[50].is_whole(), "one that is read waits for none that is not: {}", pairs[50].came.len());
     for pair in &pairs {
@@ -81,7 +81,7 @@ fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
     // Nothing is lost.
     let until = now + 6 * PEER_TIMEOUT;
     while now < until && !pairs.iter().all(Pair::is_whole) {
-        now += STEP;
+        now += STEP_NS;
         pairs.iter_mut().for_each(|pair| pair.step(now, true));
     }
     assert!(pairs.iter().all(Pair::is_whole));
@@ -90,8 +90,8 @@ fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
 
 #[test]
 fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
-    let budget = Budget::new(MOST);
-    let mut pairs: Vec<Pair> = (1..=PAIRS).map(Pair::new).collect();
+    let budget = Budget::new(BUDGET_MAX);
+    let mut pairs: Vec<Pair> = (1..=PAIR_COUNT).map(Pair::new).collect();
     for pair in &mut pairs {
         pair.from.charge_to(&budget);
         // Nothing arrives.
@@ -100,13 +100,17 @@ fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
         }
         assert!(pair.sent >= PAYLOAD.into(), "each has room for a frame");
     }
-    assert!((MOST..MOST + (PAIRS as usize + 1) * PAGE).contains(&budget.bytes()), "{}", budget.bytes());
-    let mut other = Pair::new(PAIRS + 1);
+    assert!(
+        (BUDGET_MAX..BUDGET_MAX + (PAIR_COUNT as usize + 1) * PAGE_BYTES).contains(&budget.bytes()),
+        "{}",
+        budget.bytes()
+    );
+    let mut other = Pair::new(PAIR_COUNT + 1);
     other.write(0);
     assert_eq!(other.sent, SLOTS as usize * usize::from(PAYLOAD));
     let mut now = 0;
     while now < 6 * PEER_TIMEOUT && !pairs.iter().all(Pair::is_whole) {
-        now += STEP;
+        now += STEP_NS;
         pairs.iter_mut().for_each(|pair| pair.step(now, true));
     }
     assert!(pairs.iter().all(Pair::is_whole));
@@ -116,11 +120,11 @@ fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
 
 #[test]
 fn what_waits_counts_once_and_goes_with_its_connection() {
-    let budgets = [MOST, MOST].map(Budget::new);
+    let budgets = [BUDGET_MAX, BUDGET_MAX].map(Budget::new);
     let mut pair = Pair::new(1);
     pair.write(0);
     carry(0, &mut pair.from, &mut pair.to);
-    let bytes = |of: &Arc<Budget>| of.bytes() / PAGE;
+    let bytes = |of: &Arc<Budget>| of.bytes() / PAGE_BYTES;
     pair.to.charge_to(&budgets[0]);
     assert!(bytes(&budgets[0]) >= 2, "what came before counts, too");
     let before = bytes(&budgets[0]);

@@ -223,7 +223,7 @@ struct Sums {
 }
 
 /// Text that is printed in large pieces: a capture has many packets.
-const PIECE: usize = 1 << 16;
+const PIECE_BYTES: usize = 1 << 16;
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let is_standard_input = |path: &Path| path == Path::new("/dev/stdin") || path == Path::new("-");
@@ -237,7 +237,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;
     rules.rules.splice(0..0, file.management.rules(&own, None));
     // Somebody who watches packets as they come sees each at once.
-    let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE };
+    let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE_BYTES };
     // libpcap meets what a stranger wrote there: with the file open, no right is needed any more.
     if args.capture.as_os_str() != "-" {
         let wrong = |e: io::Error| RulesError::Capture { path: args.capture.clone(), reason: e.to_string() };

@@ -12,7 +12,7 @@ use model::top::TopSample;
 use super::fast_path::FastPath;
 
 /// Time for which the picture of the machine (drivers, queues, interrupts, affinities) is believed.
-const PICTURE_AGE: Duration = Duration::from_secs(10);
+const PICTURE_AGE_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
@@ -58,7 +58,7 @@ impl Meter {
         let now = self.sampler.read()?;
         let unknown = now.links.values().any(|l| self.host.nic(&l.name).is_none());
         let due = self.pictured.elapsed();
-        if due >= PICTURE_AGE || (unknown && due >= PICTURE_AGE / 10) {
+        if due >= PICTURE_AGE_MAX || (unknown && due >= PICTURE_AGE_MAX / 10) {
             self.host = Host::read(&self.root)?;
             self.pictured = Instant::now();
         }

@@ -16,9 +16,9 @@ use siphasher::sip::SipHasher13;
 /// Times are in units of 1/64 ns, so that an interval of a rate of millions is right.
 const TICKS_PER_NS: u64 = 64;
 /// Sets of sources, a power of two.
-const SETS: usize = 1 << 16;
+const SET_COUNT: usize = 1 << 16;
 /// Sources of a set, a cache line.
-const WAYS: usize = 4;
+const WAY_COUNT: usize = 4;
 
 /// The time at which a bucket is full again.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct OfRule(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([Way; WAYS]);
+struct Set([Way; WAY_COUNT]);
 
 #[derive(Debug, Default)]
 struct Way {
@@ -60,7 +60,7 @@ impl Buckets {
     pub(super) fn new(key: &[u8; 16]) -> Self {
         Self {
             rules: (0..COUNTERS_MAX).map(|_| OfRule::default()).collect(),
-            sources: (0..SETS).map(|_| Set::default()).collect(),
+            sources: (0..SET_COUNT).map(|_| Set::default()).collect(),
             hasher: SipHasher13::new_with_key(key),
         }
     }
@@ -74,7 +74,7 @@ impl Buckets {
             return take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);
         };
         let key = self.key(limit.counter, prefix(source, lens));
-        let Set(ways) = &self.sources[(key >> 32) as usize % SETS];
+        let Set(ways) = &self.sources[(key >> 32) as usize % SET_COUNT];
         if let Some(way) = ways.iter().find(|way| way.key.load(Ordering::Relaxed) == key) {
             return take(&way.full_at, interval, tolerance, now);
         }
@@ -143,7 +143,7 @@ fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> Taken {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     fn limit(pps: u64, burst: u64, per_source: Option<(u8, u8)>) -> RuleEntry {
         RuleEntry { counter: 7, pps, burst, per_source, ..RuleEntry::default() }
@@ -162,24 +162,27 @@ mod tests {
     #[test]
     fn a_source_that_evicts_another_is_counted() {
         let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 3, Some((32, 64))));
-        let places = (SETS * WAYS) as u32;
+        let places = (SET_COUNT * WAY_COUNT) as u32;
         let evicting = |sources: std::ops::Range<u32>, ns| {
             let taken = |n: u32| buckets.take(&limit, IpAddr::V4(n.into()), ns);
             sources.filter(|n| taken(*n) == Taken::Evicting).count()
         };
-        assert!(evicting(0..places / 16, SECOND) < 10);
-        let evictions = evicting(places..2 * places, SECOND);
+        assert!(evicting(0..places / 16, SECOND_NS) < 10);
+        let evictions = evicting(places..2 * places, SECOND_NS);
         assert!((places as usize / 8..places as usize / 2).contains(&evictions), "{evictions}");
-        assert_eq!(evicting(2 * places..2 * places + 100, 60 * SECOND), 0, "all are idle by then");
+        assert_eq!(evicting(2 * places..2 * places + 100, 60 * SECOND_NS), 0, "all are idle by then");
     }
 
     #[test]
     fn a_burst_and_then_the_rate() {
         let (buckets, limit) = (Buckets::new(&[1; 16]), limit(100, 5, None));
         let within = |ns| (0..20).filter(|_| !buckets.exceeds(&limit, address("192.0.2.1"), ns)).count();
-        assert_eq!((within(SECOND), within(SECOND), within(SECOND + 30_000_000), within(9 * SECOND)), (5, 0, 3, 5));
+        assert_eq!(
+            (within(SECOND_NS), within(SECOND_NS), within(SECOND_NS + 30_000_000), within(9 * SECOND_NS)),
+            (5, 0, 3, 5)
+        );
         let other = RuleEntry { counter: 8, ..limit };
-        assert!(!buckets.exceeds(&other, address("192.0.2.1"), 9 * SECOND), "another rule has its own");
+        assert!(!buckets.exceeds(&other, address("192.0.2.1"), 9 * SECOND_NS), "another rule has its own");
     }
 
     #[test]
@@ -189,9 +192,9 @@ mod tests {
                 (Buckets::new(&[1; 16]), limit(1, 1000, per_source), limit(1000, 10, per_source));
             let within =
                 |limit: &RuleEntry, ns| (0..2000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), ns)).count();
-            assert_eq!(within(&slow, SECOND), 1000);
-            assert_eq!((within(&fast, SECOND), within(&fast, SECOND + 5_000_000)), (0, 5));
-            assert_eq!(within(&fast, 2 * SECOND), 10);
+            assert_eq!(within(&slow, SECOND_NS), 1000);
+            assert_eq!((within(&fast, SECOND_NS), within(&fast, SECOND_NS + 5_000_000)), (0, 5));
+            assert_eq!(within(&fast, 2 * SECOND_NS), 10);
         }
     }
 
@@ -217,12 +220,12 @@ mod tests {
         let source = |n: u32| IpAddr::V4(n.into());
         let heavy: Vec<_> = (0..1000).map(source).collect();
         for source in &heavy {
-            (0..3).for_each(|_| assert!(!buckets.exceeds(&limit, *source, SECOND)));
+            (0..3).for_each(|_| assert!(!buckets.exceeds(&limit, *source, SECOND_NS)));
         }
         // Half as many strangers as there are places, a packet each.
-        let strangers = (1 << 20..(1 << 20) + (SETS * WAYS / 2) as u32).map(source);
-        assert!(strangers.filter(|source| buckets.exceeds(&limit, *source, SECOND)).count() < 10);
-        let kept = heavy.iter().filter(|source| buckets.exceeds(&limit, **source, SECOND)).count();
+        let strangers = (1 << 20..(1 << 20) + (SET_COUNT * WAY_COUNT / 2) as u32).map(source);
+        assert!(strangers.filter(|source| buckets.exceeds(&limit, *source, SECOND_NS)).count() < 10);
+        let kept = heavy.iter().filter(|source| buckets.exceeds(&limit, **source, SECOND_NS)).count();
         assert!(kept > 900, "{kept}");
     }
 
@@ -230,13 +233,13 @@ mod tests {
     fn threads_share_what_a_bucket_holds() {
         let (buckets, limits) = (Buckets::new(&[1; 16]), [limit(1, 1000, None), limit(1, 1000, Some((24, 64)))]);
         for limit in &limits {
-            let through = |_| (0..1000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), SECOND)).count();
+            let through = |_| (0..1000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), SECOND_NS)).count();
             // The first of a source makes its bucket.
             let first = through(());
             assert_eq!(first, 1000);
             let later = |n: u64| (0..1000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), n)).count();
             let all: usize = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| later(501 * SECOND))).collect();
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| later(501 * SECOND_NS))).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
             assert_eq!(all, 500);

@@ -9,16 +9,16 @@ use std::{
 use siphasher::sip::SipHasher13;
 
 /// Sets of places, a power of two; a source has its place in one set.
-const SETS: usize = 1 << 15;
+const SET_COUNT: usize = 1 << 15;
 /// Places of a set: a cache line.
-const WAYS: usize = 8;
+const WAY_COUNT: usize = 8;
 /// A source stays known for so long after its last SYN.
 const KNOWN_TIMEOUT_S: u32 = 600;
 
 /// A cache line: in each place the mark of a source above the second it was last seen in; 0 where there is none.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([AtomicU64; WAYS]);
+struct Set([AtomicU64; WAY_COUNT]);
 
 /// 262,144 sources in 2 MB. Who finds a set full takes the place of the one that was seen the longest ago.
 ///
@@ -34,12 +34,12 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn new(key: &[u8; 16]) -> Self {
-        let sets = (0..SETS).map(|_| Set::default()).collect();
+        let sets = (0..SET_COUNT).map(|_| Set::default()).collect();
         Self { sets, hasher: SipHasher13::new_with_key(key), changed: AtomicBool::new(false) }
     }
 
     /// Bytes that [`Known::write`] gives.
-    pub(super) const BYTES: usize = SETS * size_of::<Set>();
+    pub(super) const BYTES: usize = SET_COUNT * size_of::<Set>();
 
     /// All sources, to be read by another process of this boot under the same key.
     pub(super) fn write(&self) -> Vec<u8> {
@@ -100,7 +100,7 @@ impl Known {
             IpAddr::V6(address) => hasher.write(&address.octets()[..8]),
         }
         let hash = hasher.finish();
-        (&self.sets[(hash >> 32) as usize % SETS], hash as u32)
+        (&self.sets[(hash >> 32) as usize % SET_COUNT], hash as u32)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn the_newest_stay_when_there_are_too_many() {
         let known = Known::new(&[7; 16]);
-        let all = (SETS * WAYS) as u32;
+        let all = (SET_COUNT * WAY_COUNT) as u32;
         (0..4 * all).for_each(|n| known.learn(v4(n), 1 + n / (all / 8)));
         let of = |range: std::ops::Range<u32>| range.filter(|&n| known.contains(v4(n), 40, false)).count();
         // A set has 8 places, and here 8 newest sources on the average, 4 of them among the last half.

@@ -25,7 +25,7 @@ const VLAN: [u8; 2] = [0x81, 0x00];
 /// The MTU is read again for frames that are too large, so often at most.
 const MTU_PERIOD: Duration = Duration::from_secs(1);
 /// Slots of a transmit ring.
-const SLOTS: usize = 1024;
+const SLOT_COUNT: usize = 1024;
 
 /// Sends frames that cross, each as soon as there is room for it.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Sender {
         let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
         let mtu = link::mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
-        let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
+        let layout = TxLayout { slots: SLOT_COUNT, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
         let ring = TxRing::open(index, layout)
             .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
         Ok(Self { ring, frame_max, waiting: 0, index, name: interface, looked: Instant::now() })

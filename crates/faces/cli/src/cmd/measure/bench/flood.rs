@@ -40,7 +40,7 @@ const RATE_S: f64 = 1.5;
 pub(crate) const MODES: [&str; 8] =
     ["none", "plain", "cookies", "nft-ingress", "synproxy", "shield", "gateway", "gateway-ring"];
 /// Before the first client.
-const HEAD_START: Duration = Duration::from_millis(300);
+const HEAD_START_TIME: Duration = Duration::from_millis(300);
 
 /// Measure what a protection leaves of a service under a SYN flood: clients connect beside spoofed SYNs at rising rates.
 ///
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         let clients_s = f64::from(config.connects) / config.connects_per_s + config.patience.as_secs_f64();
         let rates = config.rates.len();
-        let seconds = (clients_s + HEAD_START.as_secs_f64() + RATE_S) * (modes.len() * rates) as f64;
+        let seconds = (clients_s + HEAD_START_TIME.as_secs_f64() + RATE_S) * (modes.len() * rates) as f64;
         let steps =
             args.modes.iter().map(|mode| format!("{mode}: {} clients at each of {rates} rates", config.connects));
         return DryRun { steps: steps.collect(), seconds }.print("bench.flood.plan", args.json);
@@ -194,7 +194,7 @@ impl FloodArgs {
             connects,
             connects_per_s: f64::from(self.per_second),
             patience: self.patience,
-            head_start: HEAD_START,
+            head_start: HEAD_START_TIME,
             ipv6: self.ipv6,
             cores: if self.beside_flood { cores.with_clients_beside_the_flood() } else { cores },
         })

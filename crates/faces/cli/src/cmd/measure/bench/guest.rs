@@ -30,7 +30,7 @@ pub(super) const KEY: &str = "guest";
 /// The lab's boxes that a guest can be, and that are laid beside it.
 const KINDS: [&str; 3] = ["router", "stateful", "stateless"];
 /// Runs of each burst.
-const RUNS: u32 = 3;
+const RUN_COUNT: u32 = 3;
 /// Seconds that a card model takes, and each of its runs besides.
 const CARD_S: f64 = 45.0;
 const RUN_S: f64 = 6.0;
@@ -59,7 +59,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
     let kernel = Kernel::open(args.guest_kernel.as_deref())?;
     let nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
     let nics = once(nics);
-    let runs = args.repeats.unwrap_or(RUNS);
+    let runs = args.repeats.unwrap_or(RUN_COUNT);
     let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
     let Some(first) = plan.asked.nics.first() else {
         return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.skipped.join("; "))));

@@ -9,7 +9,7 @@ use super::syns::Syns;
 /// SYNs are remembered for one to two generations: longer than a client waits before it tries again.
 const GENERATION_NS: u64 = 2_000_000_000;
 /// Bits of a generation, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
-const BITS: usize = 1 << 24;
+const BIT_COUNT: usize = 1 << 24;
 /// SYNs of unknown sources prevail above one frame in so many.
 const SYN_SHARE_DIVISOR: u64 = 4;
 /// Least number of such SYNs in a block, which is a millisecond of frames: a thread that has waited for its CPU has many blocks before it,
@@ -43,7 +43,7 @@ impl Overload {
         if self.remembers_until_ns == 0 {
             return true;
         }
-        let bit = hash() as usize % BITS;
+        let bit = hash() as usize % BIT_COUNT;
         let (words, bit) = (&mut self.seen[bit / 64], 1 << (bit % 64));
         let has_come = (words[0] | words[1]) & bit != 0;
         words[self.generation] |= bit;
@@ -59,7 +59,7 @@ impl Overload {
         self.behind = behind;
         if behind && syns_prevail {
             self.remembers_until_ns = now_ns + OVERLOAD_TIMEOUT_NS;
-            self.seen.resize(BITS / 64, [0; 2]);
+            self.seen.resize(BIT_COUNT / 64, [0; 2]);
         } else if now_ns > self.remembers_until_ns {
             self.remembers_until_ns = 0;
         }
@@ -88,7 +88,7 @@ fn kept(mut words: [u64; 2], without: usize) -> [u64; 2] {
 mod tests {
     use super::*;
 
-    const SECOND: u64 = 1_000_000_000;
+    const SECOND_NS: u64 = 1_000_000_000;
 
     /// A hash as a keyed one spreads them.
     fn hash(n: u64) -> u64 {
@@ -103,24 +103,24 @@ mod tests {
     #[test]
     fn who_comes_again_is_answered_and_others_while_there_is_time() {
         let mut overload = Overload::default();
-        overload.block(0, false, 10 * SECOND);
+        overload.block(0, false, 10 * SECOND_NS);
         assert_eq!(answered(&mut overload, 0..1000), 1000);
-        overload.block(1000, true, 10 * SECOND);
+        overload.block(1000, true, 10 * SECOND_NS);
         let first = answered(&mut overload, 1000..2000);
         assert!(first < 5, "{first}");
         assert_eq!(answered(&mut overload, 1000..2000), 1000);
         assert_eq!(overload.take_unanswered(), 1000 - first);
-        overload.block(2000, false, 11 * SECOND);
+        overload.block(2000, false, 11 * SECOND_NS);
         assert_eq!(answered(&mut overload, 5000..6000), 1000, "there is time");
-        overload.block(1000, true, 13 * SECOND);
+        overload.block(1000, true, 13 * SECOND_NS);
         assert_eq!(
             answered(&mut overload, 1000..2000) + answered(&mut overload, 5000..6000),
             2000,
             "in the turn that follows"
         );
-        overload.block(2000, true, 16 * SECOND);
+        overload.block(2000, true, 16 * SECOND_NS);
         assert_eq!(answered(&mut overload, 1000..2000), 1000, "remembered anew");
-        overload.block(1000, true, 21 * SECOND);
+        overload.block(1000, true, 21 * SECOND_NS);
         assert!(answered(&mut overload, 1000..2000) < 5, "an age later");
     }
 
@@ -139,7 +139,7 @@ mod tests {
             (32, 1000, 9000, true, false),
         ] {
             answered(&mut overload, 0..syns);
-            overload.block(syns + others, behind, second * SECOND + 1);
+            overload.block(syns + others, behind, second * SECOND_NS + 1);
             let new = second * 10_000;
             assert_eq!(answered(&mut overload, new..new + 1000) < 1000, strained, "{second}");
             overload.answered = 0;

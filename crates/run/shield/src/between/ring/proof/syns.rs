@@ -3,7 +3,7 @@
 
 /// Places, a power of two (16 MB): under a flood of a million SYNs a second one is here for a quarter of a second. A client that is slower tries again by
 /// itself, and so does one whose place was taken.
-const SLOTS: usize = 1 << 18;
+const SLOT_COUNT: usize = 1 << 18;
 /// A SYN that is older has been sent again, as far as its client wants it.
 const SYN_TIMEOUT_S: u32 = 3;
 /// TCP's header without options, and its longest options.
@@ -41,9 +41,9 @@ impl Syns {
     /// Remembers the SYN whose TCP header `tcp` begins with; `hash` is of its addresses and ports. None of it if its options are cut short.
     pub(super) fn keep(&mut self, hash: u64, tcp: &[u8], now_s: u32) {
         if self.0.is_empty() {
-            self.0.resize(SLOTS, Syn::NONE);
+            self.0.resize(SLOT_COUNT, Syn::NONE);
         }
-        let place = &mut self.0[(hash >> 32) as usize % SLOTS];
+        let place = &mut self.0[(hash >> 32) as usize % SLOT_COUNT];
         *place = Syn::NONE;
         let Some(head) = tcp.first_chunk::<TCP_LEN>() else { return };
         let Some(options) = tcp.get(TCP_LEN..usize::from(head[12] >> 4) * 4) else { return };
@@ -61,7 +61,7 @@ impl Syns {
 
     /// Takes the SYN of that hash out, if it is there.
     pub(super) fn take(&mut self, hash: u64, now_s: u32) -> Option<Syn> {
-        let place = self.0.get_mut((hash >> 32) as usize % SLOTS)?;
+        let place = self.0.get_mut((hash >> 32) as usize % SLOT_COUNT)?;
         let is_it = place.hash == hash | 1 && now_s.wrapping_sub(place.at_s) < SYN_TIMEOUT_S;
         is_it.then(|| std::mem::replace(place, Syn::NONE))
     }
