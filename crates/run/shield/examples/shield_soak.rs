@@ -15,7 +15,7 @@ use std::{
 };
 
 use bpf::filter::GatewayCookies;
-use cookie_bed::{Bed, PORT, SERVER, Way};
+use cookie_bed::{Bed, Mode, PORT, SERVER};
 use hurt_syn::Tried;
 use random::{Kernel, Random, Shape};
 use rules::{compile::Now, packet::Part};
@@ -47,8 +47,8 @@ fn main() -> ExitCode {
     };
     let Some(()) = testbed::privileged() else { return ExitCode::from(3) };
     let splits = random::splits();
-    let host = Bed::new("soakh", Way::Host(|_| ())).expect("a lab");
-    let gateway = Bed::new("soakg", Way::Gateway(GatewayCookies::default())).expect("a lab");
+    let host = Bed::new("soakh", Mode::Host(|_| ())).expect("a lab");
+    let gateway = Bed::new("soakg", Mode::Gateway(GatewayCookies::default())).expect("a lab");
     let listen = |address| host.server.run(|| TcpListener::bind((address, PORT)));
     let _listeners = SERVER.map(|address| listen(address).expect("a listener"));
     let (begun, mut done, mut seed) = (Instant::now(), Done::default(), first);

@@ -6,7 +6,7 @@ pub mod ring;
 
 use std::fmt;
 
-pub use check::{Way, check, takes_frames};
+pub use check::{Datapath, check, takes_frames};
 pub use link_state::LinkState;
 pub(crate) use link_state::{bring_up, names, put_back};
 

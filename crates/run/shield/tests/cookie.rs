@@ -9,7 +9,7 @@ use std::{
 
 use bpf::filter::{CookieMode, HostCookies, Shield, SourceCookies, Tested};
 use cookie_bed::{
-    Bed, CLIENT, SERVER, Way,
+    Bed, CLIENT, Mode, SERVER,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
 };
 use siphasher::sip::SipHasher24;
@@ -33,7 +33,7 @@ struct Server {
 
 impl Server {
     fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, Way::Host(|host| host.tags = Some(TAGS.into())))?;
+        let bed = Bed::new(tag, Mode::Host(|host| host.tags = Some(TAGS.into())))?;
         let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap();
         let listeners = SERVER.iter().map(|a| listen(*a)).collect();
         Some(Self { bed, _listeners: listeners })

@@ -14,7 +14,7 @@ use std::{
 };
 
 use cookie_bed::{
-    Bed, CLIENT, PORT, SERVER, Way, at, echo_on,
+    Bed, CLIENT, Mode, PORT, SERVER, at, echo_on,
     frames::{ACK, Frame, RST},
     talk, talk_long,
 };
@@ -35,7 +35,7 @@ fn ss(end: &End) -> String {
 }
 
 fn host(tag: &str) -> Option<Bed> {
-    Bed::new(tag, Way::Host(|_| ()))
+    Bed::new(tag, Mode::Host(|_| ()))
 }
 
 fn words<'a>(text: &'a str, wanted: &[&str]) -> Vec<&'a str> {

@@ -7,7 +7,7 @@ mod random;
 use std::net::TcpListener;
 
 use bpf::filter::GatewayCookies;
-use cookie_bed::{Bed, PORT, SERVER, Way};
+use cookie_bed::{Bed, Mode, PORT, SERVER};
 use hurt_syn::{Tried, attack};
 use random::Random;
 
@@ -15,7 +15,7 @@ const FRAME_COUNT: u64 = 20_000;
 
 #[test]
 fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
-    let Some(bed) = Bed::new("ckhurt", Way::Host(|_| ())) else { return };
+    let Some(bed) = Bed::new("ckhurt", Mode::Host(|_| ())) else { return };
     let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap();
     let _listeners = SERVER.map(listen);
     let mut tried = Tried::default();
@@ -26,7 +26,7 @@ fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
 
 #[test]
 fn a_gateway_asks_whoever_says_syn_and_never_by_more() {
-    let Some(bed) = Bed::new("ckhurtg", Way::Gateway(GatewayCookies { strict: true, ..GatewayCookies::default() }))
+    let Some(bed) = Bed::new("ckhurtg", Mode::Gateway(GatewayCookies { strict: true, ..GatewayCookies::default() }))
     else {
         return;
     };

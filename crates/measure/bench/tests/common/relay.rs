@@ -35,7 +35,7 @@ pub struct Faults {
     pub reorder_one_in: Option<u64>,
     /// Of so many of a direction, the last is sent twice.
     pub duplicate_one_in: Option<u64>,
-    /// From so many frames per second on, both ways together, every other frame is lost, until so long after the last such moment.
+    /// From so many frames per second on, both directions together, every other frame is lost, until so long after the last such moment.
     pub choke: Option<(u64, Duration)>,
     /// Each direction lets no more frames per second out, and holds all the others as long as it takes.
     pub pace: Option<u32>,
@@ -92,7 +92,7 @@ impl RelayBox {
         self.shared.dead.store(false, Ordering::Relaxed);
     }
 
-    /// Frames that came out so far, both ways together, those sent twice twice.
+    /// Frames that came out so far, both directions together, those sent twice twice.
     pub fn carried(&self) -> u64 {
         self.shared.carried.load(Ordering::Relaxed)
     }
@@ -123,7 +123,7 @@ fn mac(namespace: &Namespace, name: &str) -> Mac {
 
 /// One direction.
 #[derive(Default)]
-struct Way {
+struct Direction {
     came: u64,
     held: VecDeque<(Instant, Vec<u8>)>,
     /// A frame that waits to be overtaken.
@@ -132,7 +132,7 @@ struct Way {
     last_due: Option<Instant>,
 }
 
-impl Way {
+impl Direction {
     /// Takes a frame in; it is due at `due`.
     fn take(&mut self, frame: &[u8], due: Instant, manners: &Faults) {
         self.came += 1;
@@ -159,12 +159,12 @@ impl Way {
 
 /// Carries frames until told to stop. It never waits: a wake-up would take longer than some of the delays to be measured are exact.
 fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
-    let mut ways = [Way::default(), Way::default()];
+    let mut directions = [Direction::default(), Direction::default()];
     let mut buffer = [0; 2048];
     let (mut window, mut in_window, mut choked, mut choked_frames) = (Instant::now(), 0, None, 0u64);
     while !shared.stop.load(Ordering::Relaxed) {
         let mut idle = true;
-        for (from, way) in ways.iter_mut().enumerate() {
+        for (from, direction) in directions.iter_mut().enumerate() {
             for _ in 0..FRAMES_PER_TURN_MAX {
                 let read = match (&mut taps[from].file()).read(&mut buffer) {
                     Ok(read) => read,
@@ -189,11 +189,11 @@ fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
                     }
                 }
                 if !shared.dead.load(Ordering::Relaxed) {
-                    way.take(&buffer[..read], now + manners.delay, &manners);
+                    direction.take(&buffer[..read], now + manners.delay, &manners);
                 }
             }
-            while way.held.front().is_some_and(|(due, _)| *due <= Instant::now()) {
-                let Some((_, frame)) = way.held.pop_front() else { break };
+            while direction.held.front().is_some_and(|(due, _)| *due <= Instant::now()) {
+                let Some((_, frame)) = direction.held.pop_front() else { break };
                 idle = false;
                 // A port that is down takes none: the frame is lost, as on a wire.
                 if (&mut taps[1 - from].file()).write(&frame).is_ok() {

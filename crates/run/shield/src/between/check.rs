@@ -11,9 +11,9 @@ use super::{
 };
 use crate::error::ShieldError;
 
-/// The way in which frames cross.
+/// The part of the kernel in which frames cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Datapath {
     /// By XDP in the driver, before anything merges or changes them.
     Native,
     /// By XDP on finished socket buffers.
@@ -25,7 +25,7 @@ pub enum Way {
 ///
 /// # Errors
 /// An interface will not do; the message says why, and what to do about it.
-pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldError> {
+pub fn check(pair: &Pair, datapath: Datapath, ours: bool) -> Result<Vec<String>, ShieldError> {
     let mut notes = Vec::new();
     for name in pair.names() {
         interface::index(name)?;
@@ -40,7 +40,7 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
         if !ours && let Some(attached) = bpf::link::attached(name)?.filter(|it| !bpf::chain::is_chain(&it.name)) {
             return Err(XdpError::Occupied { interface: name.to_owned(), attached }.into());
         }
-        notes.extend(features(name, way)?);
+        notes.extend(features(name, datapath)?);
     }
     let mtu = |name: &str| link::mtu(name).map_err(failed("read the MTU of", name));
     let (first, second) = (mtu(&pair.first)?, mtu(&pair.second)?);
@@ -57,14 +57,14 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
     Ok(notes)
 }
 
-fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
-    let merging: &[_] = if way == Way::Native { &[LRO] } else { &MERGING };
+fn features(name: &str, datapath: Datapath) -> Result<Option<String>, ShieldError> {
+    let merging: &[_] = if datapath == Datapath::Native { &[LRO] } else { &MERGING };
     let on = offloads::on(name, merging)?;
     if !on.is_empty() {
-        let before = match way {
-            Way::Native => "XDP sees them",
-            Way::Generic => "generic XDP sees them",
-            Way::Ring => "packet sockets receive them",
+        let before = match datapath {
+            Datapath::Native => "XDP sees them",
+            Datapath::Generic => "generic XDP sees them",
+            Datapath::Ring => "packet sockets receive them",
         };
         return Err(ShieldError::Lacking(format!(
             "{name} merges frames ({}) before {before}, and they would be sent on merged: `{}`",
@@ -73,7 +73,7 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
         )));
     }
     // Native XDP on a veth has its other end cut them.
-    let peer = offloads::peer(name)?.filter(|_| way != Way::Native);
+    let peer = offloads::peer(name)?.filter(|_| datapath != Datapath::Native);
     if let Some(Peer::Here(peer)) = &peer {
         let on = offloads::on(peer, &UNCUT)?;
         if !on.is_empty() {
@@ -84,7 +84,7 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
         }
     }
     // A packet socket is told the tag that was taken out.
-    if way == Way::Ring {
+    if datapath == Datapath::Ring {
         return Ok((peer == Some(Peer::Elsewhere)).then(|| {
             format!(
                 "frames larger than the MTU are dropped, and the other end of {name} may send such: it cannot be checked from this network namespace. There: \

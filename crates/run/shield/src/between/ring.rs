@@ -45,7 +45,7 @@ use self::{
     engine::{Engine, State},
     proof::SynProof,
 };
-use super::Way;
+use super::Datapath;
 use crate::{
     error::ShieldError,
     run::{
@@ -147,7 +147,7 @@ fn begin(
     lock: &mut Option<Lock>,
     threads: usize,
 ) -> Result<Control<Ring>, ShieldError> {
-    let mut notes = join(&settings, Way::Ring, false)?;
+    let mut notes = join(&settings, Datapath::Ring, false)?;
     let path = settings.paths.sources();
     let proof = kept_sources(&path).unwrap_or_else(|why| {
         notes.push(format!("all sources are challenged again: {} cannot be used: {why}", path.display()));

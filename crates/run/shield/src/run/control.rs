@@ -28,7 +28,7 @@ use super::{
     transition::{self, Transition},
 };
 use crate::{
-    between::{self, LinkState, Pair, Way},
+    between::{self, Datapath, LinkState, Pair},
     detect::{self, Detection},
     error::ShieldError,
 };
@@ -426,12 +426,12 @@ pub fn check_lockout(requester: &Requester, file: &RuleFile) -> Result<Vec<Strin
 }
 
 /// Makes two interfaces ready to be joined. Where a process left the gateway there, the link state goes on to be carried over.
-pub(crate) fn join(settings: &Settings, way: Way, is_left: bool) -> Result<Vec<String>, ShieldError> {
+pub(crate) fn join(settings: &Settings, datapath: Datapath, is_left: bool) -> Result<Vec<String>, ShieldError> {
     let Some(pair) = &settings.between else { return Ok(Vec::new()) };
     if !is_left {
         between::bring_up(pair, &settings.paths.state)?;
     }
-    between::check(pair, way, is_left)
+    between::check(pair, datapath, is_left)
 }
 
 /// The addresses that the allow-list is about.

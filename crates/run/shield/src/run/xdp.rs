@@ -32,7 +32,7 @@ use super::{
     transition::Counting,
 };
 use crate::{
-    between::{self, Pair, Way},
+    between::{self, Datapath, Pair},
     detect,
     error::ShieldError,
 };
@@ -121,11 +121,11 @@ fn begin(
     lock: &mut Option<Lock>,
     mut notes: Vec<String>,
 ) -> Result<Control<Xdp>, ShieldError> {
-    let way = match settings.mode {
-        XdpMode::Generic => Way::Generic,
-        XdpMode::Native | XdpMode::Offload => Way::Native,
+    let datapath = match settings.mode {
+        XdpMode::Generic => Datapath::Generic,
+        XdpMode::Native | XdpMode::Offload => Datapath::Native,
     };
-    notes.extend(join(&settings, way, left.is_some())?);
+    notes.extend(join(&settings, datapath, left.is_some())?);
     let bare_ip = offloads::begins_with_ip(&settings.interface)?;
     let (shared, links, memory) = match left {
         Some(Leftover { shared, link, second, memory, lost }) => {

@@ -42,8 +42,8 @@ pub struct Bed {
     _bed: testbed::Bed,
 }
 
-/// Which way, changed by a test from what fits the interface.
-pub enum Way {
+/// The mode of cookies; a test changes those of a host from what fits the interface.
+pub enum Mode {
     Host(fn(&mut HostCookies)),
     /// The kernel makes the connections by itself.
     Kernel,
@@ -51,7 +51,7 @@ pub enum Way {
 }
 
 impl Bed {
-    pub fn new(tag: &str, way: Way) -> Option<Self> {
+    pub fn new(tag: &str, mode: Mode) -> Option<Self> {
         let (bed, [client, server]) = testbed::Bed::pair(tag)?;
         for (end, own, others, other) in [(&client, CLIENT, SERVER, &server), (&server, SERVER, CLIENT, &client)] {
             end.feature("rx-gro", true);
@@ -63,7 +63,7 @@ impl Bed {
             end.set("net.ipv4.tcp_congestion_control", "reno");
         }
         let interface = server.interface().to_owned();
-        let (link, ack, shield, cookies, shared) = server.run(move || protect(&interface, way));
+        let (link, ack, shield, cookies, shared) = server.run(move || protect(&interface, mode));
         Some(Self { link, ack, shield, cookies, _shared: shared, client, server, _bed: bed })
     }
 
@@ -131,15 +131,15 @@ pub fn at(address: &str) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), PORT)
 }
 
-fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield, Cookies, ShieldShared) {
-    let (mode, ack) = match way {
-        Way::Host(change) => {
+fn protect(interface: &str, mode: Mode) -> (ShieldLink, Option<ShieldAck>, Shield, Cookies, ShieldShared) {
+    let (mode, ack) = match mode {
+        Mode::Host(change) => {
             let mut host = HostCookies::of(interface).unwrap();
             change(&mut host);
             (CookieMode::Host(host), Some(ShieldAck::attach(AckProgram::load().unwrap(), interface).unwrap()))
         }
-        Way::Kernel => (CookieMode::Kernel(HostCookies::of(interface).unwrap()), None),
-        Way::Gateway(gateway) => (CookieMode::Gateway(gateway), None),
+        Mode::Kernel => (CookieMode::Kernel(HostCookies::of(interface).unwrap()), None),
+        Mode::Gateway(gateway) => (CookieMode::Gateway(gateway), None),
     };
     let cookies = Cookies::create(interface, mode, 1 << 12).unwrap();
     let shared = ShieldShared::create().unwrap();

@@ -18,19 +18,19 @@ const TICKS_PER_NS: u64 = 64;
 /// Sets of sources, a power of two.
 const SET_COUNT: usize = 1 << 16;
 /// Sources of a set, a cache line.
-const WAY_COUNT: usize = 4;
+const SET_BUCKETS: usize = 4;
 
 /// The time at which a bucket is full again.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct OfRule(AtomicU64);
+struct RuleBucket(AtomicU64);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([Way; WAY_COUNT]);
+struct Set([Bucket; SET_BUCKETS]);
 
 #[derive(Debug, Default)]
-struct Way {
+struct Bucket {
     /// Hash of the rule and the prefix; 0: none.
     key: AtomicU64,
     full_at: AtomicU64,
@@ -50,7 +50,7 @@ pub(super) enum Taken {
 /// The buckets of rules by their counters, and 262,144 of sources in 4 MB. Rules that follow each other go on with them.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    rules: Box<[OfRule]>,
+    rules: Box<[RuleBucket]>,
     sources: Box<[Set]>,
     hasher: SipHasher13,
 }
@@ -59,7 +59,7 @@ impl Buckets {
     /// All full.
     pub(super) fn new(key: &[u8; 16]) -> Self {
         Self {
-            rules: (0..COUNTERS_MAX).map(|_| OfRule::default()).collect(),
+            rules: (0..COUNTERS_MAX).map(|_| RuleBucket::default()).collect(),
             sources: (0..SET_COUNT).map(|_| Set::default()).collect(),
             hasher: SipHasher13::new_with_key(key),
         }
@@ -74,20 +74,22 @@ impl Buckets {
             return take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);
         };
         let key = self.key(limit.counter, prefix(source, lens));
-        let Set(ways) = &self.sources[(key >> 32) as usize % SET_COUNT];
-        if let Some(way) = ways.iter().find(|way| way.key.load(Ordering::Relaxed) == key) {
-            return take(&way.full_at, interval, tolerance, now);
+        let Set(buckets) = &self.sources[(key >> 32) as usize % SET_COUNT];
+        if let Some(bucket) = buckets.iter().find(|bucket| bucket.key.load(Ordering::Relaxed) == key) {
+            return take(&bucket.full_at, interval, tolerance, now);
         }
         // A new source takes the place of one whose bucket has been full the longest, or will be the soonest.
-        let until_full = |way: &&Way| {
-            let is_free = way.key.load(Ordering::Relaxed) == 0;
-            if is_free { i64::MIN } else { way.full_at.load(Ordering::Relaxed).wrapping_sub(now).cast_signed() }
+        let until_full = |bucket: &&Bucket| {
+            let is_free = bucket.key.load(Ordering::Relaxed) == 0;
+            if is_free { i64::MIN } else { bucket.full_at.load(Ordering::Relaxed).wrapping_sub(now).cast_signed() }
         };
-        let Some((until, way)) = ways.iter().map(|way| (until_full(&way), way)).min_by_key(|(until, _)| *until) else {
+        let Some((until, bucket)) =
+            buckets.iter().map(|bucket| (until_full(&bucket), bucket)).min_by_key(|(until, _)| *until)
+        else {
             return Taken::Within;
         };
-        way.key.store(key, Ordering::Relaxed);
-        way.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
+        bucket.key.store(key, Ordering::Relaxed);
+        bucket.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
         if until > 0 { Taken::Evicting } else { Taken::Within }
     }
 
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_source_that_evicts_another_is_counted() {
         let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 3, Some((32, 64))));
-        let places = (SET_COUNT * WAY_COUNT) as u32;
+        let places = (SET_COUNT * SET_BUCKETS) as u32;
         let evicting = |sources: std::ops::Range<u32>, ns| {
             let taken = |n: u32| buckets.take(&limit, IpAddr::V4(n.into()), ns);
             sources.filter(|n| taken(*n) == Taken::Evicting).count()
@@ -223,7 +225,7 @@ mod tests {
             (0..3).for_each(|_| assert!(!buckets.exceeds(&limit, *source, SECOND_NS)));
         }
         // Half as many strangers as there are places, a packet each.
-        let strangers = (1 << 20..(1 << 20) + (SET_COUNT * WAY_COUNT / 2) as u32).map(source);
+        let strangers = (1 << 20..(1 << 20) + (SET_COUNT * SET_BUCKETS / 2) as u32).map(source);
         assert!(strangers.filter(|source| buckets.exceeds(&limit, *source, SECOND_NS)).count() < 10);
         let kept = heavy.iter().filter(|source| buckets.exceeds(&limit, **source, SECOND_NS)).count();
         assert!(kept > 900, "{kept}");

@@ -49,12 +49,12 @@ pub(super) struct Carrier {
     engine: Arc<RwLock<Arc<Engine>>>,
     counts: Arc<Vec<Counts>>,
     stop: Arc<AtomicBool>,
-    ways: Vec<Way>,
+    sockets: Vec<Sockets>,
 }
 
 /// The sockets of one thread.
 #[derive(Debug)]
-struct Way {
+struct Sockets {
     source: RingSource,
     sender: Sender,
     /// To where the frames come from: questions.
@@ -73,12 +73,12 @@ impl Carrier {
         counts: Arc<Vec<Counts>>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, ShieldError> {
-        let mut carrier = Self { from, to, mine, engine, counts, stop, ways: Vec::new() };
-        carrier.ways = carrier.ways()?;
+        let mut carrier = Self { from, to, mine, engine, counts, stop, sockets: Vec::new() };
+        carrier.sockets = carrier.open_sockets()?;
         Ok(carrier)
     }
 
-    fn ways(&self) -> Result<Vec<Way>, ShieldError> {
+    fn open_sockets(&self) -> Result<Vec<Sockets>, ShieldError> {
         let options = PacketOptions {
             interface: name_of(self.from).ok_or(ShieldError::Removed { index: self.from })?,
             filter: Vec::new(),
@@ -96,53 +96,53 @@ impl Carrier {
             }
         };
         let senders = || Ok((Sender::open(self.to)?, SynAckSender::open(self.from)?));
-        let way = |source| senders().map(|(sender, syn_acks)| Way { source, sender, syn_acks, missed: 0 });
-        sources.into_iter().map(way).collect()
+        let sockets = |source| senders().map(|(sender, syn_acks)| Sockets { source, sender, syn_acks, missed: 0 });
+        sources.into_iter().map(sockets).collect()
     }
 
     /// Carries until it is told to stop. While its interface is down nothing comes; it goes on when that is up again.
     pub(super) fn run(mut self) -> Result<(), ShieldError> {
         loop {
-            let mut ways = std::mem::take(&mut self.ways);
+            let mut sockets = std::mem::take(&mut self.sockets);
             let one_ended = AtomicBool::new(false);
             let ended = thread::scope(|scope| {
-                let threads: Vec<_> = ways
+                let threads: Vec<_> = sockets
                     .iter_mut()
                     .zip(self.mine.clone())
-                    .map(|(way, thread)| {
+                    .map(|(sockets, thread)| {
                         let (counts, one_ended) = (&self.counts[thread], &one_ended);
                         let (engine, stop) = (&self.engine, &self.stop);
                         scope.spawn(move || {
                             let _ends = Ends(one_ended);
-                            way.carry((thread, counts), engine, [stop, one_ended])
+                            sockets.carry((thread, counts), engine, [stop, one_ended])
                         })
                     })
                     .collect();
                 let broke = |_| Err(broke_off());
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(broke)).fold(Ok(()), Result::and)
             });
-            drop(ways);
+            drop(sockets);
             match ended {
                 Err(ShieldError::Port(PortError::Down { .. } | PortError::Vanished { .. })) => {}
                 other => return other,
             }
-            match self.ways_again()? {
-                Some(ways) => self.ways = ways,
+            match self.reopen()? {
+                Some(sockets) => self.sockets = sockets,
                 None => return Ok(()),
             }
         }
     }
 
     /// Rings as before, as soon as the interface is up; none if it is told to stop first.
-    fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
+    fn reopen(&self) -> Result<Option<Vec<Sockets>>, ShieldError> {
         let mut tries = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let flags = name_of(self.from)
                 .and_then(|name| link::flags(&name).ok())
                 .ok_or(ShieldError::Removed { index: self.from })?;
             if flags.up {
-                match self.ways() {
-                    Ok(ways) => return Ok(Some(ways)),
+                match self.open_sockets() {
+                    Ok(sockets) => return Ok(Some(sockets)),
                     Err(ShieldError::Port(PortError::InterfaceDown { .. })) => {}
                     // It may have gone down between two steps, which then fail in one way or another.
                     Err(error) if tries == REOPEN_TRIES_MAX => return Err(error),
@@ -169,7 +169,7 @@ pub(super) fn broke_off() -> ShieldError {
     ShieldError::Lacking("a thread that carries frames panicked: a bug in evenkeel, whose message is above".to_owned())
 }
 
-impl Way {
+impl Sockets {
     fn carry(
         &mut self,
         (thread, counts): (usize, &Counts),
@@ -231,7 +231,7 @@ impl Way {
     }
 }
 
-impl Way {
+impl Sockets {
     fn count_missed(&mut self, counts: &Counts) -> Result<(), ShieldError> {
         let all = self.source.stats()?.dropped;
         counts.totals.missed.add(all - std::mem::replace(&mut self.missed, all));
