@@ -43,7 +43,6 @@ fn command() -> clap::Command {
     first_steps::with_groups(Cli::command())
 }
 
-/// Parsed command line.
 fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut command().try_get_matches()?).map_err(|error| error.format(&mut command()))
 }

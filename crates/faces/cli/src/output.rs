@@ -22,12 +22,12 @@ pub(crate) struct Output {
     json: bool,
 }
 
-/// Who goes on though nobody hears it.
+/// A service that goes on after its reader has gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who {
     /// In words: `the shield`.
     pub(crate) name: &'static str,
-    /// What ends it: `evenkeel shield stop`.
+    /// The command that ends it: `evenkeel shield stop`.
     pub(crate) stop: &'static str,
 }
 

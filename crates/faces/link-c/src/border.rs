@@ -24,7 +24,7 @@ pub(crate) unsafe fn give<T>(to: *mut T, value: T) -> Result<(), Failed> {
     Ok(())
 }
 
-/// That there is a place for what a call gives, before the call does anything.
+/// Refuses a NULL result, before the call does anything.
 pub(crate) fn has_place<T>(to: *mut T) -> Result<(), Failed> {
     if to.is_null() { Err(NULL) } else { Ok(()) }
 }

@@ -17,7 +17,7 @@ const NO_PLACE: Failed = Failed::wrong(c"0 places or bytes ask for nothing");
 const SHORT: Failed =
     Failed::new(libc::EMSGSIZE, c"the message is longer than the place for it: iov_len says how long it is");
 
-/// That a connection carries what the call is for.
+/// Refuses a connection of the other kind.
 #[inline]
 fn carries(link: &Link, handle: Handle, stream: bool) -> Result<(), Failed> {
     match link.engine.is_stream(handle) {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 thread_local! {
-    /// This thread holds the lock, or is the helper: its calls, out of a signal's handler or of this library, go to the kernel.
+    /// True while this thread holds the lock, or is the helper: its calls, out of a signal's handler or of this library, go to the kernel.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) descriptors: BTreeMap<ConnectionId, Vec<c_int>>,
     /// Calls that sleep until a frame arrives.
     pub(crate) frame_waiters: u32,
-    /// When the first of them went to sleep.
+    /// The time at which the first of them went to sleep.
     pub(crate) waiting_since: Option<Instant>,
     /// Polls by calls of the program.
     pub(crate) polls: u64,

@@ -17,7 +17,6 @@ pub struct InterruptibleThread {
 }
 
 impl InterruptibleThread {
-    /// The calling thread.
     pub fn current() -> io::Result<Self> {
         extern "C" fn nothing(_: libc::c_int) {}
         static ONCE: Once = Once::new();

@@ -98,7 +98,6 @@ impl PacketBatch {
         count
     }
 
-    /// Frames that wait.
     pub fn waiting(&self) -> usize {
         self.lens.len()
     }

@@ -40,7 +40,7 @@ pub enum OutputError {
 
 model::classified!(OutputError: Lacking, Usage: Name; within: File);
 
-/// When a file is full.
+/// Limits of a file, after which the next is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rotation {
     /// Bytes in a file, head and tail included.

@@ -38,7 +38,7 @@ pub struct Section {
 /// Totals at the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// When the capture began, in nanoseconds since the epoch.
+    /// Time of the start, in nanoseconds since the epoch.
     pub start_ns: u64,
     pub end_ns: u64,
     /// Packets that passed the filter: delivered and lost.

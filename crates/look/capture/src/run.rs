@@ -63,7 +63,6 @@ model::classified!(RunError: Lacking, Internal: Panicked; within: Port Output);
 pub enum Sink {
     /// Nothing but a count.
     Count,
-    /// A pcapng file.
     Pcapng {
         output: Box<Output>,
         /// The number in the file of each reader's interface; empty: 0.
@@ -79,7 +78,7 @@ pub enum Sink {
     },
 }
 
-/// When to stop, and how much to keep.
+/// Limits of a capture, and the bytes that are kept of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// After so many packets.
@@ -361,7 +360,7 @@ fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
 struct Closing {
     shut: bool,
     noted: bool,
-    /// When packets were taken last.
+    /// The time of the last packet.
     taken: Duration,
 }
 

@@ -45,7 +45,7 @@ pub struct Accepted {
 pub struct Acknowledged {
     /// The boot whose counts these are.
     pub boot_id: String,
-    /// When the counts were taken, in seconds since the epoch.
+    /// Time of the counts, in seconds since the epoch.
     pub counted_unix_s: u64,
     /// The counts, as their files read then.
     pub counts: BTreeMap<String, String>,

@@ -45,7 +45,6 @@ pub struct Watched {
 pub struct WatchedTasks {
     pub before: BTreeMap<u32, TaskTime>,
     pub after: BTreeMap<u32, TaskTime>,
-    /// Nanoseconds between.
     pub window_ns: u64,
 }
 
@@ -144,7 +143,7 @@ impl Evidence {
         Some(now.checked_sub(then).unwrap_or(now))
     }
 
-    /// When the counts of [`Self::since`] begin, for people.
+    /// The start of the counts of [`Self::since`], for people.
     pub fn since_when(&self) -> String {
         self.since.as_ref().map_or_else(|| "since boot".to_owned(), Since::text)
     }
@@ -251,7 +250,7 @@ impl Evidence {
         table
     }
 
-    /// When the counters of an interface begin, for people.
+    /// The start of the counters of an interface, for people.
     pub fn since_up(&self) -> String {
         self.since.as_ref().map_or_else(|| "since the interface came up".to_owned(), Since::text)
     }
@@ -290,7 +289,7 @@ const COUNTED: [&str; 13] = [
     "proc/net/softnet_stat",
 ];
 
-/// These files as they are now.
+/// A copy of the files of [`COUNTED`].
 fn counted(root: &Root) -> Root {
     let read = |rel: &&str| Some(((*rel).to_owned(), root.read_opt(rel).ok()??));
     Root::from_files(COUNTED.iter().filter_map(read).collect())

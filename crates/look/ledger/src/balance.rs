@@ -116,7 +116,6 @@ fn handed(what: &str, packets: i64, counter: &str) -> Entry {
     Entry { handed_over: true, ..entry(what, packets, counter) }
 }
 
-/// Closes the books.
 pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let early = |f: &&Found| f.loss.kind == LossKind::Harmless && f.stage != Some(Stage::Local);
     let lost = Lost(found.iter().filter(|f| f.loss.kind.is_loss() || early(f)).collect());

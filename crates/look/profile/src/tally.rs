@@ -102,7 +102,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing yet.
     pub fn new() -> Self {
         Self::default()
     }

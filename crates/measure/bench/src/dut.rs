@@ -38,9 +38,9 @@ pub enum DutKind {
     /// None: the tester's own ceiling.
     Wire,
     Router,
-    /// It routes past rules of nftables that ask for the connection's state.
+    /// The kernel routes past rules of nftables that ask for the connection's state.
     Stateful,
-    /// It routes past rules of nftables that do not.
+    /// The kernel routes past rules of nftables that do not.
     Stateless,
     Bridge,
     /// An XDP program forwards by the kernel's routing table.
@@ -49,7 +49,7 @@ pub enum DutKind {
     RouteStandard,
     /// `evenkeel route` forwards.
     Route,
-    /// It does so past as many stateless rules as a filter has.
+    /// `evenkeel route` forwards past as many stateless rules as a filter has.
     RouteRules,
     /// `evenkeel route` forwards established connections, past the rules of [`DutKind::Stateful`].
     RouteStateful,
@@ -185,7 +185,7 @@ pub struct Dut {
     /// Its connections are made before the first frame; whether translated.
     tracks: Option<bool>,
     made: Option<TestBox>,
-    /// It is no lab's, and works on this machine's cores.
+    /// True: the box is no lab's, and works on this machine's cores.
     is_here: bool,
     _held: Option<Box<dyn Any + Send + Sync>>,
 }

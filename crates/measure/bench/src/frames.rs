@@ -100,7 +100,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// One unit of `key`, with `data_len` bytes behind the transport header.
+    /// Makes a unit of `key`, with `data_len` bytes behind the transport header.
     fn unit(&self, direction: Direction, flow: u32, key: FlowKey, data_len: usize) -> Unit {
         let target = self.target(direction);
         Unit {

@@ -17,7 +17,7 @@ pub enum Load {
     Max,
     /// So many units, as fast as the tester can.
     Burst(u64),
-    /// One rate after the other: rate, and for how long.
+    /// Rates that follow each other, each with its duration.
     Steps(Vec<(f64, Duration)>),
     Idle,
 }
@@ -34,7 +34,7 @@ pub struct Probes {
 /// The units that bear a time stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamping {
-    /// One in a prime number of them: enough for the distribution, nearly free.
+    /// A unit in a prime number of them: enough for the distribution, nearly free.
     Sampled,
     /// Every one: jitter, silence.
     Every,
@@ -121,6 +121,6 @@ pub trait Tester {
 pub trait Observer {
     fn begin(&mut self) -> Result<(), BenchError>;
 
-    /// It has ended, traffic has drained.
+    /// Ends the trial, once traffic has drained.
     fn end(&mut self) -> Result<Observation, BenchError>;
 }

@@ -14,7 +14,7 @@ const PLAIN_BUFFER_BYTES: u32 = 212_992;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// One packet per system call through a plain AF_PACKET socket.
+    /// A packet per system call through a plain AF_PACKET socket.
     Packet,
     Ring,
     /// Copied in XDP; the frame goes on to the stack.

@@ -5,8 +5,8 @@ use model::sweep::{Gain, Setup};
 /// Fewer repeats bear no verdict.
 pub const REPEATS_MIN: usize = 3;
 
-/// What the second of two things has over the first, repeat by repeat; none without a repeat in which the first one is above 0. What is found is
-/// true to within the factor `resolution`; `holds` says that both came out again, without which there is no verdict.
+/// The gain of the second of two things over the first, repeat by repeat; none without a repeat in which the first one is above 0. The result is true
+/// to within the factor `resolution`; `holds` says that both came out again, without which there is no verdict.
 pub fn gain(pairs: impl IntoIterator<Item = (f64, f64)>, resolution: f64, holds: bool) -> Option<Gain> {
     let ratios = sorted(pairs.into_iter().filter(|(a, _)| *a > 0.0).map(|(a, b)| b / a));
     let (first, last) = (*ratios.first()?, *ratios.last()?);

@@ -141,7 +141,6 @@ pub enum Receive {
     Sockets,
 }
 
-/// A running broker.
 #[derive(Debug)]
 pub struct Broker {
     settings: BrokerSettings,

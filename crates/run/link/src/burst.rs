@@ -12,11 +12,11 @@ const BURSTS_BEFORE_LOAD: u32 = 8;
 /// Sends bursts once there is reason to; none until then.
 #[derive(Debug)]
 pub(crate) struct Bursts {
-    /// Where the interface is.
+    /// Namespace of the interface.
     here: Option<NamespaceHandle>,
     large: u32,
     burst: Option<LinkBurst>,
-    /// This machine, or this program's privileges, do not let it.
+    /// True: this machine, or this program's privileges, do not allow bursts.
     is_refused: bool,
 }
 

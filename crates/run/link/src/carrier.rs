@@ -24,7 +24,6 @@ pub trait Carrier {
     /// Puts a frame behind those that wait to be sent. Where there is no room those are sent first; one that finds none is lost.
     fn send(&mut self, to: Self::Address, head: &[u8; HEADER_BYTES], payload: &[u8]) -> Result<(), LinkError>;
 
-    /// Sends what waits.
     fn flush(&mut self) -> Result<(), LinkError>;
 
     /// Sleeps until a frame is there, at most so long; false: a signal ended it.

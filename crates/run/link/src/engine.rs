@@ -190,7 +190,6 @@ impl<C: Carrier> Engine<C> {
         self.node.with(now, handle, |connection| connection.send(now, message)).unwrap_or(Err(SendError::Closed))
     }
 
-    /// Sends what waits.
     pub fn flush(&mut self) -> Result<(), LinkError> {
         let now = self.now();
         self.emit(now)

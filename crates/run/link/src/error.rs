@@ -121,7 +121,7 @@ fn of_system(error: &io::Error) -> ErrorClass {
 }
 
 impl LinkError {
-    /// That nodes at these addresses have one name.
+    /// The warning that nodes at these addresses have one name.
     pub fn same_name(name: &str, addresses: &[&str]) -> Self {
         Self::SameName { name: name.to_owned(), count: addresses.len(), addresses: some_of(addresses) }
     }

@@ -264,7 +264,6 @@ impl Ports {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Programs with ports.
     pub(crate) fn programs(&self) -> Vec<LinkProgram> {
         self.table().programs.values().cloned().collect()
     }

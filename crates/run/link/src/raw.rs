@@ -142,9 +142,9 @@ pub struct Raw {
     looks: u32,
     /// Sender of bursts; none: not allowed.
     bursts: Option<Bursts>,
-    /// Where the broker reads the open connections.
+    /// The broker's table of open connections.
     table: Option<Table>,
-    /// That program, where this is its only user.
+    /// The program `ek_link`, where this is its only user.
     program: Option<LinkPort>,
     /// The interface is down: what is sent is lost, until it is up again.
     is_down: bool,

@@ -40,13 +40,11 @@ pub struct RouteOutputs {
 }
 
 impl RouteOutputs {
-    /// Opens the outputs.
     pub fn open(settings: &OutputSettings) -> Result<Self, RouteError> {
         let links = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for interfaces"))?;
         Ok(Self { links, events: VecDeque::new(), outputs: Outputs::start(settings)? })
     }
 
-    /// Status of `router`.
     pub fn status(&mut self, router: &Router) -> Result<RouteStatus, RouteError> {
         let mut status = router.status()?;
         let links = interface::links(&mut self.links).map_err(RouteError::system("read the interfaces"))?;

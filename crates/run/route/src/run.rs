@@ -188,7 +188,7 @@ impl Router {
         Ok(())
     }
 
-    /// Once a second.
+    /// Runs once a second.
     fn refresh(&mut self, events: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
         self.follower.refresh(&self.tables)?;
         if self.mode.active() == RouteMode::Shadow {

@@ -15,13 +15,13 @@ use crate::error::ShieldError;
 /// Two interfaces that frames cross between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// One; the shield goes by its name.
+    /// The interface by whose name the shield goes.
     pub first: String,
     pub second: String,
 }
 
 impl Pair {
-    /// Of `A,B`.
+    /// Parses `A,B`.
     pub fn parse(text: &str) -> Result<Self, ShieldError> {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         match names[..] {

@@ -21,7 +21,7 @@ pub(crate) enum Colour {
     Bold,
 }
 
-/// Text is painted.
+/// True if text is painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Paint(bool);
 

@@ -83,7 +83,6 @@ pub(crate) fn of(run: &LinkSpeedup, exchange: Exchange) -> Vec<&Series> {
     run.series.iter().filter(|series| series.exchange == exchange).collect()
 }
 
-/// The law.
 pub(crate) const FORMULA: &str = "S(N) = N / ((1 - a) + a N + n N\u{b3})";
 
 /// The exchanges of a run, each once.

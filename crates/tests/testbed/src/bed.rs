@@ -57,7 +57,6 @@ impl Bed {
         Some((bed, ends))
     }
 
-    /// One more namespace.
     pub fn add(&mut self, role: &str) -> Space {
         self.spaces.push((role.to_owned(), self.lab.namespace(role).expect("a namespace")));
         self.space(role)

@@ -19,7 +19,6 @@ use serde_json::Value;
 
 use crate::{Bed, End, Running, Space, WAIT_TIMEOUT, json, log, said, wait_for, wait_telling};
 
-/// The client's address.
 pub const CLIENT: &str = "198.18.0.1";
 /// The address that it speaks to: the host's that has the shield, or that of the server behind the gateway.
 pub const SERVER: &str = "198.18.0.2";
@@ -321,7 +320,7 @@ pub struct Flow {
     receive: JoinHandle<(u32, Option<(Instant, Instant)>)>,
 }
 
-/// Their end.
+/// Counts at the end of a flow.
 #[derive(Debug)]
 pub struct Flown {
     pub sent: u32,

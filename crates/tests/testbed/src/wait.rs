@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is not there after so long will not come.
+/// A condition that does not hold within this time never will.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECK_PERIOD: Duration = Duration::from_millis(10);
 

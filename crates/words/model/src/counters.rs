@@ -5,7 +5,6 @@
 pub enum Unit {
     /// Frames, or the packets in them.
     Frames,
-    /// Bytes.
     Bytes,
     /// Sources of packets.
     Sources,
@@ -69,7 +68,6 @@ macro_rules! counters {
         }
 
         impl $struct {
-            /// All of them.
             pub const COUNTERS: &'static [$crate::counters::Counter<Self>] = &[$($crate::counters::Counter {
                 $($($key: $value,)+)?
                 ..$crate::counters::Counter::new(

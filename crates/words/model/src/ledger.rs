@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Packets lost at one named place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Where: the station and the counter, such as `socket queue full (tp_drops)`.
+    /// The station and the counter, such as `socket queue full (tp_drops)`.
     pub place: String,
     pub packets: u64,
 }

@@ -71,7 +71,6 @@ pub struct PingRound {
     /// The shortest, in nanoseconds.
     pub min_ns: u64,
     pub p50_ns: u64,
-    /// The 99th percentile.
     pub p99_ns: u64,
 }
 

@@ -254,7 +254,7 @@ pub struct RouteStatus {
     pub unverified: bool,
     /// The rules before the fast path; none: it has none.
     pub rules: Option<RouteRulesStatus>,
-    /// When this was (RFC 3339, UTC).
+    /// Time of the status (RFC 3339, UTC).
     #[serde(default)]
     pub timestamp: String,
     /// The last events, the newest at the end.

@@ -20,10 +20,8 @@ pub struct PortCounters {
 pub struct PortRates {
     pub interface: String,
     pub rx_pps: f64,
-    /// Bits of them.
     pub rx_bps: f64,
     pub tx_pps: f64,
-    /// Bits of them.
     pub tx_bps: f64,
     /// Frames that came in here and were forwarded by the fast path.
     pub forwarded_pps: f64,

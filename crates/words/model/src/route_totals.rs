@@ -109,7 +109,6 @@ crate::counters! {
 }
 
 impl RouteLost {
-    /// All of them.
     pub fn all(&self) -> u64 {
         Self::COUNTERS.iter().map(|counter| (counter.get)(self)).sum()
     }

@@ -219,7 +219,7 @@ pub struct SourceFigure {
     pub low_mpps: f64,
     /// The highest value they give; the same as the lowest for a single value.
     pub high_mpps: f64,
-    /// Who, when, on what.
+    /// Author, year, machine.
     pub citation: String,
 }
 

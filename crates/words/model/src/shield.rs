@@ -175,13 +175,10 @@ impl RuleStatus {
 pub struct Rates {
     /// The interval in seconds.
     pub interval_s: f64,
-    /// Packets that passed.
     pub passed_pps: f64,
-    /// Bits of them.
     pub passed_bps: f64,
     /// Packets that were dropped.
     pub dropped_pps: f64,
-    /// Bits of them.
     pub dropped_bps: f64,
     /// Packets that were challenged.
     pub challenged_pps: f64,
@@ -265,7 +262,7 @@ pub struct AttackStatus {
     pub since_s: f64,
     /// The measures against it, in words.
     pub mitigation: String,
-    /// These measures only count.
+    /// True: the measures only count.
     pub shadow: bool,
 }
 

@@ -173,7 +173,6 @@ pub struct Picture {
     /// Rates that are above their limits.
     pub exceeded: Vec<Exceeded>,
     pub pps: f64,
-    /// Bits per second.
     pub bps: f64,
     /// Distinct sources in one look, by a sketch.
     pub sources: f64,

@@ -93,7 +93,7 @@ impl InterfaceRates {
 /// Packets lost at one place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DropRate {
-    /// Where: the place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.
+    /// The place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.
     pub place: String,
     pub counter: String,
     pub pps: f64,

@@ -57,7 +57,7 @@ pub struct BaselineConfig {
 /// The time in which mitigations only count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShadowConfig {
-    /// This long, in seconds; then they act. 0 (default): they act at once.
+    /// Seconds, after which they act. 0 (default): they act at once.
     pub first_s: f64,
     /// True: rules never act. Default false.
     pub only: bool,

@@ -55,7 +55,6 @@ pub enum Frame {
     Cut,
 }
 
-/// Packets and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Count {
     pub packets: u64,
@@ -73,7 +72,6 @@ impl Count {
 /// The whole capture.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Summary {
-    /// All packets.
     pub all: Count,
     pub passed: Count,
     pub dropped: Count,

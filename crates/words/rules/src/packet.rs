@@ -18,7 +18,6 @@ const TAG_LEN: usize = 4;
 const IPV6_LEN: usize = 40;
 const TCP: u8 = 6;
 
-/// Result of parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// A packet that rules are about.
@@ -32,7 +31,6 @@ pub enum Parsed {
 /// As to fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Part {
-    /// A whole packet.
     #[default]
     Whole,
     /// The fragment that begins a packet.

@@ -53,7 +53,6 @@ pub struct FieldTable {
 pub struct AddressTable {
     /// IPv4; none: no prefix of that family is named, all addresses have class 0.
     pub v4: Option<Arc<V4Prefixes>>,
-    /// IPv6.
     pub v6: Option<Arc<V6Prefixes>>,
     /// A row of `words` words for each class; class 0 is that of addresses in no prefix.
     pub rows: Vec<u64>,

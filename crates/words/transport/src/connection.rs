@@ -33,7 +33,7 @@ pub struct Connection {
     state: State,
     peer_number: u32,
     peer_epoch: Option<u32>,
-    /// This end answers an offer.
+    /// True: the peer made the offer.
     is_acceptor: bool,
     sender: Sender,
     receiver: Option<Receiver>,

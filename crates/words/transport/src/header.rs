@@ -200,7 +200,6 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Length in bytes.
     pub const BYTES: usize = 8;
 
     /// Parses an offer.
@@ -230,7 +229,7 @@ pub enum Reason {
     /// The application ended without closing it (ECONNRESET).
     #[error("the other application ended without closing it")]
     Aborted,
-    /// One end uses messages, the other one a stream (EPROTOTYPE).
+    /// The ends have different kinds: messages and a stream (EPROTOTYPE).
     #[error("one end wants messages, the other a stream")]
     Mismatch,
     /// The peer did not answer (ETIMEDOUT).

@@ -291,7 +291,6 @@ impl<P: Copy + Eq + Hash> Node<P> {
         self.mark_slot_changed(at);
     }
 
-    /// All connections.
     pub fn handles(&self) -> impl Iterator<Item = (Handle, P, State)> + '_ {
         let of = |entry: &Entry<P>| (Handle(entry.connection.settings().number), entry.peer, entry.connection.state());
         self.entries.iter().flatten().map(of)

@@ -21,7 +21,6 @@ impl List {
         self.ends.map(|(first, _)| first)
     }
 
-    /// Appends a frame.
     pub(crate) fn push(&mut self, slots: &mut Slots, number: Serial) {
         self.ends = Some(match self.ends {
             None => (number, number),
@@ -103,7 +102,6 @@ impl Lost {
         self.count -= 1;
     }
 
-    /// The lowest number.
     pub(crate) fn first(&mut self) -> Option<Serial> {
         if self.count == 0 {
             return None;

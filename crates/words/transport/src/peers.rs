@@ -30,7 +30,7 @@ pub struct DuplicateName<P> {
     pub name: String,
     /// Addresses of the other nodes. A node that moved has two: see [`Peer::heard`].
     pub addresses: Vec<P>,
-    /// This node has the name, too.
+    /// True: the local node has the name, too.
     pub this_node: bool,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Receiver {
     read: Serial,
     /// First number that has not arrived.
     next: Serial,
-    /// One past the highest number that arrived.
+    /// The highest number that arrived, plus 1.
     end: Serial,
     /// Number of the last frame, once it has arrived.
     fin: Option<Serial>,

@@ -2,9 +2,7 @@
 
 use crate::Nanos;
 
-/// Minimum retransmission timeout.
 pub(crate) const TIMEOUT_MIN: Nanos = 1_000_000;
-/// Maximum retransmission timeout.
 const TIMEOUT_MAX: Nanos = 1_000_000_000;
 /// Timeout before the first sample.
 const TIMEOUT_FIRST: Nanos = 10_000_000;

@@ -10,7 +10,6 @@ use crate::{
     window::Window,
 };
 
-/// Initial window.
 const FIRST_WINDOW_FRAMES: u32 = 16;
 /// Minimum reordering window: frames overtaken by less than this are not retransmitted.
 const REORDER_WINDOW_MIN: Nanos = 50_000;
@@ -31,9 +30,9 @@ pub(crate) struct Sender {
     base: Serial,
     /// Next number to send for the first time.
     next: Serial,
-    /// One past the last queued number.
+    /// The last queued number, plus 1.
     end: Serial,
-    /// One past the last number of the receive window.
+    /// The last number of the receive window, plus 1.
     limit: Serial,
     /// Frames in flight, in the order of their last transmission.
     in_flight: List,
@@ -50,13 +49,12 @@ pub(crate) struct Sender {
     last_heard: Nanos,
     /// A tail loss probe was sent (RFC 8985), and no acknowledgement arrived since.
     tail_probed: bool,
-    /// One lost frame may exceed the window: the tail loss probe.
+    /// True: a lost frame may exceed the window, as the tail loss probe.
     may_exceed_window: bool,
     /// A window probe is due.
     probe: bool,
     /// Time since when the oldest data is not acknowledged.
     waiting_since: Nanos,
-    /// Retransmitted frames.
     pub(crate) resent: u64,
     /// Acknowledgements with a congestion echo.
     pub(crate) echoes: u64,

@@ -16,7 +16,6 @@ impl Serial {
         self.0.wrapping_sub(other.0) as i32
     }
 
-    /// True before `other`.
     pub fn is_before(self, other: Self) -> bool {
         self.since(other) < 0
     }

@@ -1,6 +1,5 @@
 //! Congestion window: grows while no frame is marked, shrinks by the share of marked ones (DCTCP, RFC 8257), halves at a loss.
 
-/// Minimum window.
 const WINDOW_FRAMES_MIN: f64 = 2.0;
 /// Weight of a new share of marked frames in its average.
 const MARKED_SHARE_GAIN: f64 = 1.0 / 16.0;

@@ -35,7 +35,7 @@ impl Made {
     }
 }
 
-/// Where the journal is, and whether the changes are on trial.
+/// The terms of a change: the journal's folder, and whether it is on trial.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// The state folder, if one was named.

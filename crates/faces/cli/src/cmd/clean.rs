@@ -39,7 +39,7 @@ pub(crate) struct CleanArgs {
 
 #[derive(Serialize)]
 struct Cleaned {
-    /// They were only looked for.
+    /// True: nothing was removed.
     dry_run: bool,
     namespaces: Vec<String>,
     /// Control groups of runs that were killed.

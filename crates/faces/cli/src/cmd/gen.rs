@@ -270,7 +270,7 @@ fn read(path: &Path) -> Result<Recording, TrafficError> {
     read
 }
 
-/// Is that process.
+/// Runs as that process.
 pub(crate) fn frames(args: &FramesArgs) -> Result<Outcome, Failure> {
     privilege::give_up(Remaining::Reading)?;
     let read = Recording::read_standard_input(&args.name);

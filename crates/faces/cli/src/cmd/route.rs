@@ -332,7 +332,7 @@ fn change_cpus(args: &CpusArgs) -> Result<Result<Outcome, Failure>, RouteError> 
     Ok(conclude("route.cpus", args.json, &answer, &by_whom(&args.cpus)))
 }
 
-/// Who forwards, of the CPUs.
+/// Names the CPUs that forward.
 fn by_whom(cpus: &CpuSet) -> String {
     match cpus.len() {
         0 => "each CPU forwards what it receives".to_owned(),

@@ -120,7 +120,7 @@ fn open_root(path: &RootArg) -> Result<Root, Failure> {
     Ok(root)
 }
 
-/// This machine; refuses a /sys of another network namespace.
+/// The root of this machine; refuses a /sys of another network namespace.
 fn live_root() -> Result<Root, Failure> {
     host::namespace::check()?;
     Ok(Root::live())

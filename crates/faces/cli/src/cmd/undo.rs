@@ -87,13 +87,13 @@ struct Undone {
     report: UndoReport,
 }
 
-/// One line of --list.
+/// A line of --list.
 #[derive(Debug, Serialize)]
 struct Listed {
-    /// What `undo` and `confirm` take.
+    /// The name for `undo` and `confirm`.
     name: String,
     session: String,
-    /// When it began, in local time (RFC 3339).
+    /// The start, in local time (RFC 3339).
     started: String,
     /// The verb that made it.
     verb: String,

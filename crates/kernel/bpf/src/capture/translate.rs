@@ -23,7 +23,7 @@ model::classified!(FilterError: Lacking, Internal: Jump);
 
 /// BPF_LD | BPF_DW | BPF_IMM: an instruction of two slots.
 pub(crate) const LOAD_64: u8 = 0x18;
-/// Where the end of a translated filter has what is known only when it is loaded, counted from its end.
+/// Places at the end of a translated filter, counted from its end, for what is known only when it is loaded.
 pub(crate) struct End;
 
 impl End {
@@ -217,8 +217,8 @@ impl Translation {
         self.emit(JMP | CALL, 0, 0, 0, libbpf_sys::BPF_FUNC_tail_call as i32);
     }
 
-    /// Where frames go that are taken, and those that are not: to the entries of the filter's own array, and where these are empty (its owner
-    /// was killed this moment) to what follows in the chain.
+    /// Writes the two ends, for frames that are taken and that are not: they go to the entries of the filter's own array, and where these are empty
+    /// (its owner was killed this moment) to what follows in the chain.
     fn epilogue(&mut self) -> (usize, usize) {
         let accept = self.insns.len();
         self.tail_call(0);

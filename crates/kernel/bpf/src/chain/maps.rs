@@ -21,7 +21,7 @@ use crate::{
 /// Rules' names by counter, and what follows behind each place.
 pub(super) const NAMES: &str = "ek_names";
 pub(crate) const RESTS: &str = "ek_rests";
-/// Where the programs of [`RESTS`] are kept while nothing calls them: CHAIN_KEPT.
+/// Index of the programs of [`RESTS`] while nothing calls them: CHAIN_KEPT.
 const KEPT: u32 = Place::ALL.len() as u32;
 
 /// The programs that go on behind each place.

@@ -36,7 +36,6 @@ impl Connected {
         Ok(Self(PROGRAM.memory(map, Self::BYTES, "map the connections of SYN cookies")?))
     }
 
-    /// Inserts a connection.
     pub fn insert(&self, local: SocketAddr, peer: SocketAddr) {
         let bit = bit(local, peer);
         self.0.word(bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::Relaxed);
@@ -98,7 +97,6 @@ impl Connected {
         (0..BITS / 64).map(ones).sum::<u64>() as f64 / BITS as f64
     }
 
-    /// Clears all bits.
     pub fn clear(&self) {
         (0..BITS / 64).for_each(|word| self.0.word(word * 8).store(0, Ordering::Relaxed));
     }

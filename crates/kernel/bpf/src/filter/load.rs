@@ -49,7 +49,7 @@ pub struct ShieldConfig {
     pub heartbeat: Option<Heartbeat>,
     /// The answers to SYNs; needed if a rule asks for cookies.
     pub cookies: Option<Cookies>,
-    /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
+    /// The counters of protected prefixes ([`super::Watch::config`]).
     pub watch: Option<WatchConfig>,
     /// Two interfaces: frames that pass leave by the other one, and the program is attached to both.
     pub between: Option<Between>,

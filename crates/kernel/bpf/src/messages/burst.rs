@@ -97,7 +97,6 @@ impl LinkBurst {
         true
     }
 
-    /// Frames that wait.
     pub fn waiting(&self) -> usize {
         self.waiting
     }

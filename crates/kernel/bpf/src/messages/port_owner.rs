@@ -80,7 +80,7 @@ pub struct PortSockets {
 }
 
 impl PortSockets {
-    /// That program (SO_ATTACH_REUSEPORT_EBPF).
+    /// The program for SO_ATTACH_REUSEPORT_EBPF.
     pub fn program(&self) -> impl AsFd {
         self.program.as_fd()
     }

@@ -63,9 +63,9 @@ pub struct RouteEgress {
     pub tag: Option<u16>,
     /// TTL or hop limit.
     pub hop_limit: u8,
-    /// To whom.
+    /// Destination MAC address.
     pub to: [u8; 6],
-    /// From whom.
+    /// Source MAC address.
     pub from: [u8; 6],
 }
 
@@ -76,7 +76,7 @@ pub struct RouteSample {
     pub own: RouteEgress,
     /// The kernel's way; none: it sent the frame by no port.
     pub kernel: Option<RouteEgress>,
-    /// When it came (CLOCK_MONOTONIC).
+    /// Time of arrival (CLOCK_MONOTONIC).
     pub ingress_ns: u64,
     /// The interface that it came by.
     pub in_ifindex: u32,

@@ -54,7 +54,7 @@ const STATEFUL_MAPS: [&str; 1] = ["route_conns"];
 pub const PORTS_MAX: usize = 64;
 /// Buckets of the indirection table that assigns flows to CPUs.
 pub const BUCKETS: usize = 256;
-/// Where of a port's settings the end of its address and its flags are.
+/// Offset of the end of a port's address, and of its flags, in its settings.
 const MAC_END: usize = 8;
 /// ROUTE_NEXTHOPS of nexthop.h.
 const NEXTHOPS: u32 = 4096;
@@ -97,7 +97,7 @@ impl RouteKey {
     }
 }
 
-/// Which connections are forwarded in mode stateful, and how long conntrack lets them live when nothing comes.
+/// The connections that mode stateful forwards, and the time that conntrack lets them live without traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouteTrack {
     /// The bits that a connection's mark must have.
@@ -282,7 +282,7 @@ impl RouteTables {
         self.config.half_word(offset_of!(route_config, mode)).store(number, Ordering::Release);
     }
 
-    /// Which connections mode stateful forwards from now on.
+    /// Sets the connections that mode stateful forwards from now on.
     pub fn set_track(&self, track: RouteTrack) {
         let at = offset_of!(route_config, track);
         let word = |of: usize, value: u32| self.config.half_word(at + of).store(value, Ordering::Relaxed);

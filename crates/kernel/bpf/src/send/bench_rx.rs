@@ -276,7 +276,7 @@ impl BenchReceiver {
         Ok(sum)
     }
 
-    /// One-way delays of the stamped units that came for the first time; of datagrams, until the last fragment.
+    /// Delays of the stamped units that arrived for the first time; of datagrams, until the last fragment.
     pub fn delays(&self) -> Result<BenchDelays, XdpError> {
         histogram(&self.delays)
     }

@@ -42,7 +42,7 @@ pub struct ProfileOptions {
 }
 
 impl ProfileOptions {
-    /// These CPUs, 99 times a second.
+    /// Samples these CPUs 99 times a second.
     pub fn of(cpus: impl IntoIterator<Item = u32>) -> Self {
         Self { frequency_hz: 99, cpus: cpus.into_iter().collect() }
     }

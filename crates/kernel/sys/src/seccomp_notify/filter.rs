@@ -147,7 +147,6 @@ fn options(options: &[SocketOption]) -> Vec<sock_filter> {
     body
 }
 
-/// Loads a word.
 fn load(at: usize) -> sock_filter {
     // SAFETY: it puts numbers into a struct.
     unsafe { BPF_STMT((BPF_LD | BPF_W | BPF_ABS) as u16, at as u32) }

@@ -57,7 +57,7 @@ const EMULATED: [(&str, &[&str]); 6] = [
 /// Drivers that exist in guests only.
 const PARAVIRTUAL: [&str; 6] = ["virtio_net", "vmxnet3", "ena", "gve", "hv_netvsc", "vif"];
 
-/// This is a guest: by CPU and firmware, or else by a driver that exists in guests only.
+/// Recognises a guest by CPU and firmware, or else by a driver that exists in guests only.
 fn is_guest(ev: &Evidence) -> Result<bool, Missing> {
     let by_driver =
         ev.host.nics.iter().any(|nic| nic.driver.as_deref().is_some_and(|driver| PARAVIRTUAL.contains(&driver)));

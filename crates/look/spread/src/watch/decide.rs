@@ -122,7 +122,6 @@ pub struct State {
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Decision {
     pub moves: Vec<Move>,
-    /// New notes.
     pub notes: Vec<Note>,
 }
 

@@ -209,7 +209,7 @@ fn queues(
     found.into_values().collect()
 }
 
-/// Where an interface moved packets and none of its queues counted any, the driver does not count these packets (veth counts
+/// Removes rates of queues where an interface moved packets and none of its queues counted any: the driver does not count these packets (veth counts
 /// only what takes its XDP path): that is no rate rather than a rate of 0.
 fn forget_if_silent(queues: &mut BTreeMap<u32, QueueRates>, side: fn(&mut QueueRates) -> [&mut Option<f64>; 2]) {
     if queues.values_mut().all(|q| side(q)[0].is_none_or(|pps| pps == 0.0)) {

@@ -37,7 +37,7 @@ pub enum Outcome {
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     Begin(Header),
-    /// This change is about to be made.
+    /// A change that is about to be made.
     Pending {
         /// Its number in the session, from 0.
         step: u32,

@@ -93,7 +93,6 @@ fn run(script: &str) -> io::Result<()> {
     }
 }
 
-/// The value now.
 fn marks() -> io::Result<String> {
     let mut netfilter = Netlink::open(SockProtocol::NetlinkNetFilter)?;
     let rules = nft::read(&mut netfilter)?.unwrap_or_default();

@@ -87,7 +87,6 @@ struct Listener {
 }
 
 impl Monitor {
-    /// Begins to listen.
     pub fn open() -> io::Result<Self> {
         Self::with_buffer(RECEIVE_BYTES)
     }

@@ -56,9 +56,7 @@ pub struct Qdisc {
     pub overlimits: u64,
     /// Times that the driver gave a packet back.
     pub requeues: u64,
-    /// Packets waiting now.
     pub queued_packets: u32,
-    /// Bytes waiting now.
     pub backlog_bytes: u32,
 }
 

@@ -14,11 +14,9 @@ use super::TestBox;
 pub struct PortCounters {
     /// The time of the reading.
     pub at: Instant,
-    /// Frames received.
     pub rx_packets: u64,
     /// Frames that were dropped on the way in.
     pub rx_dropped: u64,
-    /// Frames sent.
     pub tx_packets: u64,
     /// Frames that were not sent.
     pub tx_dropped: u64,

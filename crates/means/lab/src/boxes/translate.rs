@@ -11,7 +11,6 @@ const V4_BIT: u32 = 1 << 15;
 const V6_BIT: u128 = 1 << 76;
 
 impl Family {
-    /// The translated source.
     pub fn translated(self, source: IpAddr) -> IpAddr {
         match source {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() ^ V4_BIT).into(),

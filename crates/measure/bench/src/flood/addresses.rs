@@ -20,7 +20,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Those of IPv6 or of IPv4.
+    /// The addresses of IPv6 or of IPv4.
     pub(super) fn new(ipv6: bool) -> Self {
         if ipv6 {
             let of = |segments: [u16; 8]| IpAddr::V6(Ipv6Addr::from(segments));

@@ -74,7 +74,7 @@ struct Connection {
 struct Connections {
     epoll: Epoll,
     connections: HashMap<u64, Connection>,
-    /// Those under way and some that are done, the oldest first.
+    /// Connections under way and some that are done, the oldest first.
     order: VecDeque<(u64, Instant)>,
     result: Clients,
     connects_ns: Vec<u64>,

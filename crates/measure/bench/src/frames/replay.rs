@@ -29,7 +29,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct Replay {
     pub path: PathBuf,
-    /// One for each packet that is sent.
+    /// An entry for each packet that is sent.
     pub entries: Vec<BenchEntry>,
     /// Different flows of each direction.
     pub flows: [u32; 2],

@@ -87,7 +87,7 @@ impl Bed {
         Ok([port(0)?, port(1)?])
     }
 
-    /// Where frames of each direction are sent: the number of the tap device, and a frame of `size` that the guest forwards to the other.
+    /// The target of each direction: the number of the tap device, and a frame of `size` that the guest forwards to the other.
     pub(crate) fn both_ways(&self, size: FrameSize) -> Result<[(u32, Vec<u8>); 2], BenchError> {
         let [first, second] = [0, 1].map(|from| self.frame(from, TESTER[1 - from], size));
         Ok([(self.indexes[0], first?), (self.indexes[1], second?)])
@@ -135,7 +135,7 @@ pub(super) struct Ends {
     socket: PacketSocket,
     batch: Batch,
     frame: Vec<u8>,
-    /// One without a route.
+    /// A frame without a route.
     stray: Vec<u8>,
 }
 

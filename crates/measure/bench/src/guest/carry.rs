@@ -58,7 +58,7 @@ struct Cards<'a> {
     evenkeel: &'a Path,
     emulation_reason: &'a str,
     qemu: String,
-    /// What the guest of the next card boots.
+    /// The root that the guest of the next card boots.
     root: Option<Root>,
     found: Vec<told::Card>,
 }

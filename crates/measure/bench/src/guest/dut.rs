@@ -19,7 +19,7 @@ use crate::{
 /// A guest answers within this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const MEMORY_MIB: u32 = 1024;
-/// Where its rules lie in it.
+/// Path of the rules in the guest.
 const RULES: &str = "/tmp/rules";
 
 /// Builds what `key` names: [`TAPS`], or `CARD:KIND` with the kinds router, stateful, stateless.

@@ -263,7 +263,7 @@ fn affinities(guest: &mut Guest) -> Result<Vec<(u32, String)>, BenchError> {
     affinities_of(guest, |text| text.lines().filter_map(number).collect())
 }
 
-/// Those of the interrupts that are chosen out of /proc/interrupts.
+/// The affinities of the interrupts that are chosen out of /proc/interrupts.
 fn affinities_of(guest: &mut Guest, chosen: impl Fn(&str) -> Vec<u32>) -> Result<Vec<(u32, String)>, BenchError> {
     let text = guest.read("/proc/interrupts")?;
     let mut all = Vec::new();

@@ -13,13 +13,13 @@ pub(super) const LENGTHS: [u32; 2] = [400, 6400];
 pub struct Asked {
     pub nics: Vec<Nic>,
     pub runs: u32,
-    /// What an exit costs, in nanoseconds, if the user knows it of another machine.
+    /// The cost of an exit, in nanoseconds, if the user knows it of another machine.
     pub exit_ns: Option<f64>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What was asked for; the card models without those that are left out.
+    /// The request, without the card models that are left out.
     pub asked: Asked,
     pub skipped: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Plan {
     }
 }
 
-/// What keeps a card model from being a guest's here, with the command of an owner of what lacks.
+/// The reason why a card model cannot be a guest's here, with the command of an owner of what lacks.
 fn lacking(nic: &Nic, kernel: &Kernel) -> Option<String> {
     match nic {
         Nic::VirtioVhost if !Path::new("/dev/vhost-net").exists() => {

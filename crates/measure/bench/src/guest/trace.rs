@@ -21,14 +21,13 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// From here on.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Self { file: BufReader::new(file) })
     }
 
-    /// What came since it was opened, or read last.
+    /// Counts the events since the last reading, or since it was opened.
     pub(super) fn counts(&mut self, nic: &Nic) -> io::Result<Counts> {
         let (mut counts, mut line) = (Counts::default(), String::new());
         while self.file.read_line(&mut line)? > 0 {

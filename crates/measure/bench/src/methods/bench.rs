@@ -32,7 +32,7 @@ pub struct Bench<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<T> {
     Measured(T),
-    /// It could not be measured, or makes no sense here.
+    /// The measurement failed, or makes no sense here.
     Not {
         reason: String,
     },

@@ -19,9 +19,9 @@ pub(crate) struct SimBox {
     pub(crate) capacity_pps: f64,
     /// Units that its queue holds.
     pub(crate) buffer_units: f64,
-    /// One unit in this many is lost; 0 for none.
+    /// Units of which one is lost; 0: none is.
     pub(crate) lose_one_in: u64,
-    /// One-way delay of a unit, and of each way of a probe.
+    /// Delay of a unit one way, and of each way of a probe.
     pub(crate) delay_ns: f64,
     /// The same of an idle box, where it differs.
     pub(crate) idle_ns: f64,
@@ -43,7 +43,7 @@ pub(crate) struct SimBox {
     pub(crate) dies_for_s: f64,
     /// True if it sends all units back.
     pub(crate) loops: bool,
-    /// It forwards nothing from this trial on.
+    /// The trial from which on nothing is forwarded.
     pub(crate) dead_from: u32,
     /// So many trials cannot be believed.
     pub(crate) void_trials: u32,

@@ -299,7 +299,7 @@ fn words(made: &Made) -> String {
     }
 }
 
-/// One condition: its neighbour is there for as long as it is measured.
+/// Measures a condition, with its neighbour there all the time.
 fn condition(
     bench: &mut Bench<'_>,
     threads: &BoxThreads,

@@ -22,11 +22,11 @@ use crate::{
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Its memory besides a neighbour's dose, in MiB.
 const MEMORY_MIB: u32 = 512;
-/// What it takes of this machine's memory besides the dose, in MB, with what QEMU has for itself.
+/// Memory of this machine that a guest uses besides the dose, in MB, with what QEMU has for itself.
 pub(super) const OVERHEAD_MB: f64 = 1024.0;
 /// The size of its disk.
 const DISK_BYTES: u64 = 256 << 20;
-/// Where the disk is in it.
+/// Mount point of the disk in the guest.
 const DISK: &str = "/mnt";
 const MODULES: [&str; 2] = ["virtio_blk", "ext4"];
 /// Programs that it has besides those of every guest, and the packages that bring them.
@@ -65,7 +65,7 @@ impl Guests {
         Ok(Self { kernel, root, accel, emulation_reason })
     }
 
-    /// What they are, in a sentence.
+    /// Describes the guests in a sentence.
     pub(super) fn note(&self) -> String {
         let by = match &self.emulation_reason {
             None => "run by KVM".to_owned(),

@@ -48,7 +48,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Neighbour {
     pub kind: Kind,
-    /// How much of it. With 0 it is there and does nothing.
+    /// The load. With 0 the neighbour is there and does nothing.
     pub dose: f64,
 }
 
@@ -151,7 +151,7 @@ keyed! {
     |word, all| format!("a neighbour is a {}, not a `{word}`", all.join(" or a "))
 }
 
-/// Where a neighbour runs.
+/// The place of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spot {
     /// On the cores of the box.

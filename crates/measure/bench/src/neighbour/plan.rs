@@ -60,7 +60,7 @@ pub struct Plan {
     pub asked: Asked,
     /// The quiet box, the same once more, then the neighbours.
     pub(super) conditions: Vec<Made>,
-    /// Where threads of the box go that are moved away from its cores.
+    /// The CPUs for threads of the box that are moved away from its cores.
     pub(super) aside: CpuSet,
     pub skipped: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl Plan {
         self.conditions.len()
     }
 
-    /// Those of them whose neighbour is a guest.
+    /// Conditions whose neighbour is a guest.
     pub fn guests(&self) -> usize {
         let is_guest = |made: &&Made| made.neighbour.as_ref().is_some_and(|placed| placed.form == Form::Guest);
         self.conditions.iter().filter(is_guest).count()

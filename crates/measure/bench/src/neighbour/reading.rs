@@ -81,7 +81,7 @@ pub(super) fn read(
     Ok(reading)
 }
 
-/// One-way delays of both directions: the worse one.
+/// Reads the delays of the worse direction.
 fn delays(trial: &Trial, reading: &mut Reading) {
     let both = || trial.one_way.iter().flatten();
     let most = |of: fn(&model::bench::Delays) -> f64| both().map(of).reduce(f64::max);

@@ -12,10 +12,10 @@ use sys::affinity::{set_cpus, set_fifo, set_nice};
 use super::kind::Remedy;
 use crate::BenchError;
 
-/// What threads of receive rings are called, which have their core for good, and those of NAPI, which can be moved.
+/// Names of the threads of receive rings, which have their core for good, and of those of NAPI, which can be moved.
 const RING: &str = "cpumap/";
 const NAPI: &str = "napi/";
-/// What a process of QEMU is called (the kernel cuts it to 15 bytes), and a thread of the kernel that carries a guest's frames, before the guest's pid.
+/// Names of a process of QEMU (the kernel cuts it to 15 bytes), and of a thread of the kernel that carries a guest's frames, before the guest's pid.
 const QEMU: &str = "qemu-system";
 const VHOST: &str = "vhost-";
 /// The real-time priority of [`Remedy::Fifo`]: the least.
@@ -29,7 +29,7 @@ pub(super) struct BoxThreads {
     /// The processes that are guests and were not there before the box. Those that come later are neighbours.
     guests: BTreeSet<u32>,
     cores: Vec<u32>,
-    /// Where they go when they leave the box's cores.
+    /// The CPUs for threads that leave the box's cores.
     aside: CpuSet,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct BoxThreads {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) ran_ns: u64,
-    /// They could have run, and had no CPU.
+    /// Time in which they could have run, and had no CPU.
     pub(super) waited_ns: u64,
 }
 
@@ -64,7 +64,7 @@ pub(super) fn between(before: &BTreeMap<u32, Times>, after: &BTreeMap<u32, Times
 }
 
 impl BoxThreads {
-    /// Those on `cores`, or moved `aside`, that were not there `before`. The box is there, and no neighbour yet.
+    /// The threads on `cores`, or moved `aside`, that were not there `before`. The box is there, and no neighbour yet.
     pub(super) fn new(before: BTreeSet<u32>, cores: &[u32], aside: &CpuSet) -> Self {
         let is_guest = |(tid, task): &(&u32, &TaskTime)| !task.kernel && of_box(task) && !before.contains(tid);
         let guests = task_times(&Root::live()).iter().filter(is_guest).map(|(_, task)| task.pid).collect();

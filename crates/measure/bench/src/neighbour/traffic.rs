@@ -33,7 +33,7 @@ pub(super) struct Traffic {
     _router: Option<(TestBox, Lab)>,
 }
 
-/// Where one sends, and the frame.
+/// A sender's namespace and interface, and its frame.
 pub(super) type End = (NamespaceHandle, u32, Vec<u8>);
 
 /// A sender, and the number of its thread.

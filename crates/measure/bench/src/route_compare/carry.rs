@@ -49,7 +49,7 @@ pub fn carry_out(
 struct Course {
     id: WayId,
     way: Configuration,
-    /// It cannot be built here.
+    /// True: the way cannot be built here.
     gone: bool,
 }
 

@@ -28,7 +28,7 @@ pub(super) fn gains(run: &mut RouteCompare) {
     }
 }
 
-/// What each way forwards beside no program, and what becomes of the memory of packets.
+/// Concludes what each way forwards beside no program, and what becomes of the memory of packets.
 pub(super) fn conclusion(run: &RouteCompare) -> String {
     let mut sentences = Vec::new();
     for bed in &run.beds {
@@ -108,7 +108,7 @@ pub(super) fn void(verdict: &Verdict) -> Option<&str> {
     }
 }
 
-/// What could not be measured, some of it in words and the rest as a number.
+/// The failed measurements: the first in words, the rest as a number.
 pub(super) fn remarks(mut all: Vec<String>) -> Vec<String> {
     let more = all.len().saturating_sub(REMARKS_MAX);
     all.truncate(REMARKS_MAX);

@@ -8,7 +8,7 @@ use model::{bench::Trial, route_compare::Allocations};
 use super::Counter;
 use crate::{BenchError, Meanwhile, Order, Tester};
 
-/// How it is counted, for the reader.
+/// The method of counting, for the reader.
 pub(super) const METHOD: &str = "Counted on the box's cores, in a trial of its own at half of the throughput, from before the first packet to after the \
      last, in soft interrupts of the network and in kernel threads alone, and divided by the packets that came out. Pages: the tracepoint \
      mm_page_alloc, all 2^order pages of each call. New to a pool: the tracepoint page_pool_state_hold. Socket buffers: the tracepoints consume_skb and \
@@ -28,7 +28,7 @@ impl<'a> Counting<'a> {
         Self { inner, counter, last: None }
     }
 
-    /// What the packets of the last trial took; none without a packet.
+    /// Allocations of the last trial; none without a packet.
     pub(super) fn last(&self) -> Option<Allocations> {
         self.last
     }

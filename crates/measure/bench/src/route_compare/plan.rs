@@ -127,7 +127,7 @@ pub struct PlannedStep {
 pub struct Plan {
     pub asked: Asked,
     pub steps: Vec<PlannedStep>,
-    /// What this machine does not let be measured.
+    /// Measurements that this machine does not allow.
     pub skipped: Vec<Skipped>,
     pub(super) ways: Vec<WayId>,
     pub(super) beds: Vec<(u32, Cores)>,

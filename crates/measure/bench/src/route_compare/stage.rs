@@ -20,7 +20,7 @@ pub trait Stage {
     /// Builds the box `key` on so many cores. It goes when it is dropped.
     fn build(&mut self, cores: u32, key: &str) -> Result<StandingBox, BenchError>;
 
-    /// What starts counting memory on the cores of such a box.
+    /// The start of counting memory on the cores of such a box.
     fn count(&self, cores: u32) -> StartCount;
 }
 

@@ -57,7 +57,7 @@ pub struct GuestBoxes {
     pub kernel: PathBuf,
     /// The program evenkeel, which is their first process.
     pub evenkeel: PathBuf,
-    /// They are emulated: for tests, since rates of such guests say nothing.
+    /// True: guests are emulated, for tests, since rates of such guests say nothing.
     pub emulated: bool,
 }
 

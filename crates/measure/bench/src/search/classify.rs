@@ -15,7 +15,7 @@ pub struct TrialResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
     pub sent: u64,
-    /// Those that the box has not forwarded while they were sent: lost, or late.
+    /// Units that the box has not forwarded while they were sent: lost, or late.
     pub failed: u64,
     /// Units per second that came through.
     pub forwarded_pps: f64,
@@ -62,9 +62,9 @@ impl TrialResult {
 /// The class of a load for a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// It meets the goal, whatever the trials show that are missing for the duration sum.
+    /// The load meets the goal, whatever the trials show that are missing for the duration sum.
     Lower,
-    /// It does not, whatever they show.
+    /// The load misses the goal, whatever they show.
     Upper,
     Undecided,
 }

@@ -34,7 +34,7 @@ pub struct SameLoss {
 /// The state of the question whether the loss is the same at every load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Flat {
-    /// It is, at all loads so far; this one is to be tried next.
+    /// The loss is the same at all loads so far; this load is to be tried next.
     Look {
         pps: u64,
         loss_ratio: f64,

@@ -10,13 +10,13 @@ pub(super) enum Reason {
         near: [Option<u64>; 2],
         came: Option<f64>,
     },
-    /// One that was, which is still the best place to look.
+    /// A load that was tried, which is still the best place to look.
     Again {
         load: u64,
         upper: bool,
         number: usize,
     },
-    /// One whose trials had too few units to judge the goal.
+    /// A load whose trials had too few units to judge the goal.
     TooFew {
         load: u64,
         number: usize,

@@ -72,7 +72,6 @@ pub(super) struct Brokered {
     _brokers: Arc<[Serves; 2]>,
 }
 
-/// Both ends.
 pub(super) fn brokered(bed: &Bed, receive: Receive) -> Result<[Brokered; 2], MessagesError> {
     let system = MessagesError::system;
     let cluster = IpNet::V4(Ipv4Net::new_assert(ADDRESSES[0], PREFIX_LEN).trunc());

@@ -34,7 +34,6 @@ pub(super) struct Frames {
     sleeps: bool,
 }
 
-/// Both ends.
 pub(super) fn pair(bed: &Bed, receive: Receive) -> Result<[Frames; 2], MessagesError> {
     let end = |i: usize| -> Result<Frames, MessagesError> {
         let (here, there) = (&bed.places[i], &bed.places[1 - i]);

@@ -11,7 +11,6 @@ pub const NODES_MAX: u32 = 8;
 /// Unknowns of the model.
 const UNKNOWN_COUNT: usize = 3;
 
-/// Transport of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Transport {
     /// The native interface, by rings out of the XDP hook.
@@ -60,7 +59,6 @@ pub struct Trial {
     pub transport: Transport,
     /// Pattern of exchange between nodes.
     pub exchange: Exchange,
-    /// Number of nodes.
     pub nodes: u32,
 }
 

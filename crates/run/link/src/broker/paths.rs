@@ -26,7 +26,7 @@ fn root() -> PathBuf {
     format!("{RUN_FOLDER}-link").into()
 }
 
-/// Where the broker of a network namespace has its files.
+/// The files of the broker of a network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths(Home);
 
@@ -36,12 +36,12 @@ impl Paths {
         Self(Home::new(KIND, &root(), host::namespace::own().unwrap_or(0)))
     }
 
-    /// Where it answers commands.
+    /// Socket of commands.
     pub fn control(&self) -> PathBuf {
         self.0.socket()
     }
 
-    /// Where the sides of TCP programs ask.
+    /// Socket for the sides of TCP programs.
     pub(crate) fn sockets(&self) -> PathBuf {
         self.0.file(SOCKETS)
     }
@@ -61,7 +61,7 @@ impl Paths {
         self.0.file("next_block")
     }
 
-    /// Where programs ask for ports.
+    /// Socket at which programs claim ports.
     pub fn claims(&self) -> PathBuf {
         self.0.file(CLAIMS)
     }

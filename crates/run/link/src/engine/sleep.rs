@@ -26,7 +26,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 pub(super) struct Sleep {
     epoll: Epoll,
     timer: TimerFd,
-    /// When the timer goes off.
+    /// Expiry of the timer.
     due: Option<Nanos>,
 }
 

@@ -56,7 +56,7 @@ pub(super) enum Request {
     Did(Traffic),
 }
 
-/// Where a program that offers a takeover is reached.
+/// The address of a program that offers a takeover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) port: u16,

@@ -25,7 +25,6 @@ pub(super) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
-/// Its bytes.
 pub(super) fn encode(address: SocketAddr) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(V6);
     let family = if address.is_ipv4() { AF_INET } else { AF_INET6 };

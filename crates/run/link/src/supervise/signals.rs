@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 pub(super) enum Interruption {
     /// There is none to take.
     None,
-    /// This thread takes it: as in the kernel, the call begins again or fails with EINTR, as the handler was set.
+    /// The thread takes a signal: as in the kernel, the call begins again or fails with EINTR, as the handler was set.
     Certain,
     /// A signal for the process, which any thread may take.
     Possible,

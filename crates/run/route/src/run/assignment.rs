@@ -11,7 +11,7 @@ use crate::{
     cpus::{self, IndirectionTable},
 };
 
-/// Which CPU forwards which flows.
+/// The CPU of each group of flows.
 #[derive(Debug)]
 pub(crate) struct Assignment {
     /// The CPUs asked for; empty: the cores that receive.

@@ -10,7 +10,6 @@ use super::Router;
 use crate::{RouteError, cpus, plan::key_words, stateful};
 
 impl Router {
-    /// The active mode.
     pub fn mode(&self) -> RouteMode {
         self.mode.active()
     }
@@ -57,7 +56,6 @@ impl Router {
         self.ports.each().iter().map(|port| Ok((port.slot().interface(), of(port)?))).collect()
     }
 
-    /// The router's status.
     pub fn status(&self) -> Result<RouteStatus, RouteError> {
         let port = |port: &RoutePort| {
             let device = self.ports.applied().interfaces.get(&port.ifindex());

@@ -24,7 +24,7 @@ struct Changed {
     names: [String; 2],
     /// Was not promiscuous before.
     promiscuous: [bool; 2],
-    /// This one was taken down, as the other one has lost its link.
+    /// The interface that was taken down, as the other one has lost its link.
     held_down: Option<usize>,
 }
 

@@ -24,7 +24,7 @@ pub struct Heavy {
     seconds: f64,
 }
 
-/// Both fade.
+/// A source; both numbers decay with time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source {
     samples: f64,

@@ -48,7 +48,6 @@ impl Known {
         self.order.len()
     }
 
-    /// None is remembered.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

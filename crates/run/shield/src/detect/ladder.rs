@@ -99,7 +99,6 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
     })
 }
 
-/// TCP's number.
 const TCP: u8 = 6;
 /// SYN and ACK among the flags of TCP.
 const SYN: u8 = 0x02;

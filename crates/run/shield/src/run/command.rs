@@ -72,7 +72,6 @@ pub struct Reloaded {
 }
 
 impl Answer {
-    /// Without anything beside.
     pub(crate) fn new(done: bool, message: impl Into<String>) -> Self {
         Self { done, message: message.into(), warnings: Vec::new(), status: None, reloaded: None }
     }

@@ -52,8 +52,8 @@ fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Sh
     }))
 }
 
-/// Where SYNs cannot be answered, the steps against attacks that would are left out, so that the next ones are taken at once: what
-/// is to be told about it.
+/// Leaves out the steps against attacks that need SYNs to be answered where they cannot be, so that the next ones are taken at once; returns the
+/// warning.
 pub(super) fn leave_out(settings: &Settings, unprotected: bool, detection: &mut DetectConfig) -> Option<String> {
     if settings.between.is_some() || unprotected {
         return None;

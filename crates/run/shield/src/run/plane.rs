@@ -105,7 +105,6 @@ pub trait DataPlane: Debug + Send + Sized {
     /// The plane had failed before.
     fn end(&mut self) -> Result<(), ShieldError>;
 
-    /// Its state.
     fn status(&self, settings: &Settings) -> PlaneStatus;
 
     /// Says how it works, and what becomes of frames when this process dies.

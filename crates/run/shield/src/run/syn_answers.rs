@@ -124,7 +124,7 @@ fn accepted(settings: &Settings) -> bool {
     settings.paths.pins.join(ACK).exists()
 }
 
-/// That program is no longer needed.
+/// Removes that program.
 pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
     let path = settings.paths.pins.join(ACK);
     match fs::remove_file(&path) {

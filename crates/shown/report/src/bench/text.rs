@@ -24,7 +24,6 @@ pub struct BenchView {
     pub trials: bool,
 }
 
-/// Anything was measured.
 pub fn has_figures(run: &BenchRun) -> bool {
     !Figures(run).is_empty()
 }

@@ -86,7 +86,7 @@ impl Canvas {
         self.width
     }
 
-    /// This drawing is for a phone.
+    /// True for a phone.
     pub(crate) fn is_narrow(&self) -> bool {
         self.width < NARROW_BELOW
     }
@@ -157,7 +157,6 @@ impl Canvas {
         self.shape("polyline", &attributes, "");
     }
 
-    /// A closed surface.
     pub(crate) fn polygon(&mut self, points: &[(f64, f64)], colour: &str, opacity: f64, tip: &str) {
         let attributes = format!(" points=\"{}\" fill=\"{colour}\" fill-opacity=\"{opacity}\"", listed(points));
         self.shape("polygon", &attributes, tip);

@@ -31,7 +31,6 @@ impl Filter {
         }
     }
 
-    /// `interface` is shown.
     pub fn shows(self, interface: &InterfaceRates) -> bool {
         match self {
             Self::All => true,

@@ -5,7 +5,7 @@ use crate::{HEADER_BYTES, Reason, Serial};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     pub epoch: u32,
-    /// This end's number of the connection, not 0.
+    /// The local number of the connection, not 0.
     pub number: u32,
     /// The first number of its frames.
     pub first: Serial,
@@ -48,7 +48,6 @@ pub struct Counts {
     pub echoes: u64,
 }
 
-/// An outgoing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outgoing<'a> {
     /// The header with its checksum.

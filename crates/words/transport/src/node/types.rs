@@ -45,9 +45,7 @@ pub struct NodeCounts {
     pub short: u64,
     /// Frames of another version, without notices ([`Node::other_versions`]).
     pub version: u64,
-    /// Version notices sent.
     pub version_notices_sent: u64,
-    /// Version notices received.
     pub version_notices_received: u64,
     /// Frames of an unknown kind.
     pub kind: u64,

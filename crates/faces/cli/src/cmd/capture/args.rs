@@ -267,7 +267,7 @@ impl CaptureArgs {
         Ok(words)
     }
 
-    /// What of a packet is printed.
+    /// The parts of a packet that are printed.
     fn shown(&self) -> Result<Shown, Failure> {
         let time = match self.time {
             0 => Time::OfDay,

@@ -32,7 +32,7 @@ fn file(state: &StateArg) -> PathBuf {
     ack::path(state.journal().state())
 }
 
-/// What was acknowledged here; a damaged file is said and counts as none.
+/// Reads the acknowledgements of this machine; a damaged file is reported and counts as none.
 pub(super) fn stands(state: &StateArg) -> Acknowledged {
     match Acknowledged::load(&file(state)) {
         Ok(acknowledged) => acknowledged.unwrap_or_default(),

@@ -21,7 +21,7 @@ use crate::{
 struct Done {
     #[serde(flatten)]
     made: Made,
-    /// What the fixes brought, where that shows in counters.
+    /// The effect of the fixes on counters, a line each.
     gain: Vec<String>,
     #[serde(flatten)]
     plan: Plan,

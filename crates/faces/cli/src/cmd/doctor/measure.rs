@@ -14,7 +14,7 @@ use crate::failure::Failure;
 /// Fewer packets than this in an interval say nothing.
 const ENOUGH_PACKETS: f64 = 1000.0;
 
-/// What is lost or done twice in the stack of this network namespace, by the kernel's name of its counter.
+/// Counters of packets that the stack of this network namespace loses or handles twice, by the kernel's names.
 const STACK: [(&str, &[&str]); 4] = [
     ("dropped at listening sockets", &["TcpExt.ListenDrops"]),
     ("dropped by the reverse path filter", &["TcpExt.IPReversePathFilter"]),
@@ -44,8 +44,7 @@ pub(super) fn watch(interval: Duration) -> Result<Seen, Failure> {
     Ok(Seen { sample, stack })
 }
 
-/// What changed from one watch to the other, a line for each gauge that moved or was not zero; one line that says so when too
-/// few packets came to tell.
+/// Compares two watches: a line for each gauge that moved or was not zero; one line that says so when there were too few packets.
 pub(super) fn gain(seen_before: &Seen, seen_after: &Seen) -> Vec<String> {
     let (before, after) = (&seen_before.sample, &seen_after.sample);
     let (was, is) = (Gauges::of(before), Gauges::of(after));
@@ -90,7 +89,7 @@ fn times(value: f64) -> String {
     format!("{value:.2}x")
 }
 
-/// What shows whether a fix helped.
+/// The gauges that show whether a fix helped.
 #[derive(Debug, Default)]
 struct Gauges {
     packets_pps: f64,

@@ -77,7 +77,7 @@ pub(super) struct CompareArgs {
     json: bool,
 }
 
-/// What of the other arguments holds for every machine.
+/// The arguments that hold for every machine.
 pub(super) struct Common<'a> {
     pub(super) role: Option<Role>,
     pub(super) only: &'a [String],
@@ -160,7 +160,7 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     print_verdict(&with_end(&text), outcome)
 }
 
-/// One report, or those of many machines.
+/// Reads one report, or those of many machines.
 fn read(text: &str) -> Result<Vec<Node>, NodesError> {
     match host::ssh::json::<Document<Nodes>>(text.as_bytes()) {
         Ok(document) if document.schema == "evenkeel.doctor.nodes/1" => Ok(document.body.nodes),

@@ -80,7 +80,7 @@ enum Carry {
     Broker,
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 pub(super) fn run(args: &RunArgs) -> Result<Result<Outcome, Failure>, LinkError> {
     if !BrokerClient::here().has_cluster() {
         return Err(LinkError::NoCluster);
@@ -133,7 +133,7 @@ fn start(program: &OsStr, arguments: &[OsString], args: &RunArgs) -> Result<Outc
     Err(cannot(program, &error))
 }
 
-/// Where the library is: beside the binary's folder as `make install` puts it, or beside the binary as it is built.
+/// The path of the library: beside the binary's folder as `make install` puts it, or beside the binary as it is built.
 fn library() -> Result<PathBuf, Failure> {
     let binary = env::current_exe().and_then(|path| path.canonicalize()).unwrap_or_default();
     let folder = binary.parent().unwrap_or(Path::new("/"));

@@ -206,7 +206,6 @@ fn exit_ns(text: &str) -> Result<f64, String> {
     ns.ok_or_else(|| format!("an exit costs 1 to 1000000 ns, such as 1200, not `{text}`"))
 }
 
-/// Benches, and shows.
 pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     if let Some(Sub::Flood(args)) = &args.sub {
         return flood::run(args);

@@ -87,7 +87,6 @@ impl DemoArgs {
     }
 }
 
-/// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;

@@ -76,7 +76,6 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-/// Measures, and shows.
 pub(super) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let (rounds, messages, megabytes) = if args.quick { QUICK } else { USUAL };

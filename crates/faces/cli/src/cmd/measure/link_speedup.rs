@@ -124,7 +124,6 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a share from 0 to below 1, such as 5% or 0.05".to_owned())
 }
 
-/// Measures, and shows.
 pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     if let (Some(_), 0 | 1) = (&args.interface, args.with.len()) {
         return Err(Failure::usage(anyhow!(
@@ -177,7 +176,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     })
 }
 
-/// What reaches each machine: this one first, without ssh.
+/// The command that reaches each machine: this one first, without ssh.
 fn machines(args: &SpeedupArgs, interface: &str) -> Result<Vec<Reach>, Failure> {
     let program = program()?;
     let mut all = vec![Reach::here(&program, &[VERB[0], VERB[1], "--", interface])];
@@ -195,7 +194,7 @@ pub(crate) struct NodeArgs {
     interface: String,
 }
 
-/// Is that node, until its input ends.
+/// Runs as that node, until its input ends.
 pub(super) fn node(args: &NodeArgs) -> Result<Outcome, Failure> {
     privilege::require_root("link speedup", &LAB_CAPABILITIES)?;
     let machine = host::machine::describe(&Host::read(&Root::live())?);

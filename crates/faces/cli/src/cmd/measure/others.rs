@@ -19,7 +19,8 @@ pub(super) struct OthersArgs {
 }
 
 impl OthersArgs {
-    /// What starts the verb `words` of evenkeel on the machine `node`, for its interface there or the one that is named as `interface` is here.
+    /// The command that starts the verb `words` of evenkeel on the machine `node`, for its interface there or the one that is named as `interface` is
+    /// here.
     pub(super) fn reach(&self, node: &str, words: &[&str], interface: &str) -> Result<Reach, MessagesError> {
         let there = self.peer_interface.as_deref().unwrap_or(interface);
         Reach::by_ssh(node, &self.ssh_option, &self.program, &[words, &["--", there]].concat())

@@ -106,7 +106,6 @@ impl CompareArgs {
     }
 }
 
-/// Compares, and shows.
 impl CompareArgs {
     pub(crate) fn run(&self) -> Result<Outcome, Failure> {
         run(self)

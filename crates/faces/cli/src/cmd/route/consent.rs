@@ -93,7 +93,7 @@ pub(super) fn run(args: &RulesArgs) -> Result<Outcome, Failure> {
     lines.end(rules.made.is_some(), Outcome::Fine)
 }
 
-/// What is to be set that is not so.
+/// The settings that have to be changed.
 fn changes(args: &RulesArgs) -> Result<Vec<Change>, Failure> {
     let mark = args.mark.to_string();
     if !args.remove && !Path::new("/proc/sys").join(LIBERAL).exists() {

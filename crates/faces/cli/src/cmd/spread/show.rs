@@ -67,7 +67,7 @@ fn brief(text: &str) -> String {
     }
 }
 
-/// What a run of lines that are alike sets: the CPU of each, or how many CPUs each gets.
+/// Describes a run of lines that are alike: the CPU of each, or how many CPUs each gets.
 fn brief_run(run: &[Row]) -> String {
     let sets: Vec<CpuSet> = run.iter().filter_map(|r| CpuSet::parse_list(&r.new).ok()).collect();
     match sets.first().map_or(0, CpuSet::len) {

@@ -72,7 +72,7 @@ pub(crate) struct WatchArgs {
     json: bool,
 }
 
-/// One sample as JSON.
+/// A sample as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     sample: &'a Sample,
@@ -161,7 +161,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
     Ok(())
 }
 
-/// What was decided, a line each.
+/// Describes a decision, a line for each change.
 fn lines(decision: &Decision, host: &Host) -> String {
     let notes = decision.notes.iter().map(|note| match (note, host.irqbalance_pid) {
         (Note::Rewritten { .. }, Some(pid)) => {
@@ -238,7 +238,7 @@ fn table(sample: &Sample) -> String {
     format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
 }
 
-/// One socket per interface; the membership ends with it.
+/// Opens a socket for each interface; the membership ends with it.
 fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
     let mut sockets = Vec::new();
     for name in crate::args::interfaces(&args.scope.interfaces, false).iter().filter(|_| args.promisc) {

@@ -10,7 +10,7 @@ use model::{
 };
 use nix::sys::socket::SockProtocol;
 
-/// What was seen last.
+/// The last reading of fast paths, for rates.
 #[derive(Debug)]
 pub(super) struct FastPath {
     /// None: nobody tells which programs run.

@@ -99,7 +99,7 @@ impl Code<'_> {
         }
     }
 
-    /// Which instructions something leads to.
+    /// Marks the instructions that can be reached.
     fn reached(&self) -> Vec<bool> {
         let mut reached = vec![false; self.insns.len()];
         let mut open = self.entries.clone();

@@ -38,7 +38,7 @@ pub(super) enum Answer {
     },
     /// Both ends have met.
     Open,
-    /// This machine cannot receive so.
+    /// The way to receive does not exist on this machine.
     Skipped(String),
     Done,
 }

@@ -34,7 +34,6 @@ pub(super) struct Kind {
     pub(super) stream: bool,
 }
 
-/// An open end.
 pub(super) enum Single {
     Messages(Box<dyn End>),
     Bytes(Box<dyn Stream>),

@@ -26,7 +26,6 @@ pub(super) struct Keys {
     pub(super) notices: bool,
 }
 
-/// Something with keys.
 pub(super) trait Keyed {
     fn keys(&self) -> Keys;
 }

@@ -56,7 +56,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// All full.
+    /// All buckets are full.
     pub(super) fn new(key: &[u8; 16]) -> Self {
         Self {
             rules: (0..COUNTERS_MAX).map(|_| RuleBucket::default()).collect(),

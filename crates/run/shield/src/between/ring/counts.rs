@@ -81,7 +81,7 @@ impl Counts {
     }
 }
 
-/// Of all threads.
+/// Sums of all threads.
 pub(super) struct Sums<'a>(&'a [Counts]);
 
 impl<'a> Sums<'a> {

@@ -52,7 +52,7 @@ pub(super) enum Judged {
     Pass,
     Drop,
     SynAck(ReplyFrame),
-    /// This crosses in its place.
+    /// A frame that crosses in its place.
     Resumed(ReplyFrame),
 }
 

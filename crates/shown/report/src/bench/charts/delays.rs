@@ -58,7 +58,7 @@ pub(crate) fn round_trips(figures: Figures<'_>) -> Option<String> {
     latency_by_frame(figures, "round-trips", &series)
 }
 
-/// One-way delays at the highest load: medians and percentiles 99, on a logarithmic axis.
+/// The chart of delays at the highest load: medians and percentiles 99, on a logarithmic axis.
 pub(crate) fn one_way(figures: Figures<'_>) -> Option<String> {
     let of = |p: &Point, get: fn(&Delays) -> u64| {
         figures::highest_load(p).and_then(|l| figures::worse(&l.one_way)).map(|d| get(d) as f64)
@@ -102,7 +102,7 @@ pub(crate) fn loaded_frame<'a>(figures: Figures<'a>) -> Option<&'a FrameSpec> {
         .next()
 }
 
-/// One-way delays of that kind of frame over the load, on a logarithmic axis.
+/// The chart of delays of that kind of frame over the load, on a logarithmic axis.
 pub(crate) fn over_load(figures: Figures<'_>, frame: &FrameSpec) -> String {
     let mut all = Vec::new();
     for mode in &figures.0.modes {

@@ -148,7 +148,6 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Floods, and shows.
 pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.show {
         let run: FloodRun = saved::load(path)?;

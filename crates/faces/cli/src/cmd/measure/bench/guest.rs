@@ -35,9 +35,9 @@ const RUN_COUNT: u32 = 3;
 const CARD_S: f64 = 45.0;
 const RUN_S: f64 = 6.0;
 
-/// What `--dut guest` comes to.
+/// The decision for `--dut guest`.
 pub(super) enum Chosen {
-    /// It was counted in emulation, and shown.
+    /// The run was counted in emulation, and shown.
     Counted(Outcome),
     /// KVM carries a guest: these boxes are to be measured.
     Measured(GuestBoxes),

@@ -161,7 +161,7 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
     Ok(Plan::new(wanted, &cores, &asked.cpus, &siblings)?)
 }
 
-/// What neighbours that are guests are made of; none if none is.
+/// The kernel and programs of neighbours that are guests; none if none is.
 fn guests(args: &BenchArgs, plan: &Plan) -> Result<Option<Guests>, Failure> {
     if !plan.asked.forms.contains(&Form::Guest) {
         return Ok(None);

@@ -148,7 +148,7 @@ pub(super) fn plan_json(saved: &Saved, settings: &Settings, steps: &[Step]) -> R
     json_text(&Document::new("bench.plan", PLAN_SCHEMA, Plan { preset: &settings.name, seconds, steps }))
 }
 
-/// What would be done, and how long it takes.
+/// The steps of a run and its duration, for `--dry-run`.
 pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String {
     let setup = &saved.run.setup;
     let look = Look::of_stdout();
