@@ -97,7 +97,7 @@ impl Verb {
         match self {
             _ if is_elsewhere => &[],
             // The broker does the rest.
-            Self::Link(args) if args.asks_broker() => &[Mount::Proc],
+            Self::Link(args) if args.needs_broker() => &[Mount::Proc],
             _ => &[Mount::Proc, Mount::Sys],
         }
     }

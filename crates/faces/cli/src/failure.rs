@@ -102,10 +102,10 @@ impl Failure {
 
 /// An error with its causes, each said once: an error of ours mostly says its cause itself.
 pub(crate) fn message(error: &(dyn Error + 'static)) -> String {
-    anyhow::Chain::new(error).map(ToString::to_string).fold(String::new(), |said, next| match said.as_str() {
+    anyhow::Chain::new(error).map(ToString::to_string).fold(String::new(), |text, next| match text.as_str() {
         "" => next,
-        _ if said.contains(&next) => said,
-        _ => format!("{said}: {next}"),
+        _ if text.contains(&next) => text,
+        _ => format!("{text}: {next}"),
     })
 }
 

@@ -34,12 +34,12 @@ pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Set when the user asks for the counts so far, as tcpdump's users do.
-pub(crate) fn asked_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let asked = Arc::new(AtomicBool::new(false));
+pub(crate) fn report_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGUSR1, SIGALRM] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))
+        signal_hook::flag::register(signal, Arc::clone(&flag))
             .context("cannot catch signals")
             .map_err(Failure::internal)?;
     }
-    Ok(asked)
+    Ok(flag)
 }

@@ -63,7 +63,7 @@ mod tests {
             assert!(time(bad).is_err(), "{bad}");
         }
         assert_eq!(within("300ms", "1m")("0.3"), Ok(Duration::from_millis(300)));
-        assert!(within("300ms", "1m")("61").is_err_and(|said| said.contains("from 300ms to 1m")));
+        assert!(within("300ms", "1m")("61").is_err_and(|message| message.contains("from 300ms to 1m")));
         assert_eq!(seconds_within("1s", "24h")("2m"), Ok(120));
         assert!(seconds_within("1s", "24h")("1.5").is_err());
         assert!(interval("0").is_err() && interval("0.1").is_ok());

@@ -28,7 +28,7 @@ const LAB_MTU: u32 = 1500;
 
 /// Builds the boxes that were asked for.
 pub struct RealBenches {
-    asked: Request,
+    request: Request,
     settle: Duration,
     cores: Cores,
     lab: Option<Lab>,
@@ -37,17 +37,17 @@ pub struct RealBenches {
 
 impl RealBenches {
     /// Splits the cores, and makes the lab if the boxes are of one.
-    pub fn new(asked: &Request, settings: &Settings) -> Result<Self, BenchError> {
-        Self::on(asked, settings, Cores::split(&asked.cpus)?)
+    pub fn new(request: &Request, settings: &Settings) -> Result<Self, BenchError> {
+        Self::on(request, settings, Cores::split(&request.cpus)?)
     }
 
     /// The same on cores that are split already.
-    pub fn on(asked: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
-        let lab = match asked.boxes {
+    pub fn on(request: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
+        let lab = match request.boxes {
             Boxes::Lab(_) | Boxes::Guests(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
         };
-        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores, lab, threaded: false })
+        Ok(Self { request: request.clone(), settle: settings.preset.settle, cores, lab, threaded: false })
     }
 
     /// The same with the boxes' receive work in threads of NAPI, which can be moved to other cores.
@@ -56,20 +56,20 @@ impl RealBenches {
     }
 
     fn dut(&self, key: &str) -> Result<Dut, BenchError> {
-        let asked = &self.asked;
-        match (&asked.boxes, &self.lab) {
+        let request = &self.request;
+        match (&request.boxes, &self.lab) {
             (Boxes::Guests(guests), _) if key == TAPS || key.contains(':') => {
-                let (rules, order) = (asked.rules, asked.rule_order);
-                let options = DutOptions { family: family(asked), rules, order, cores: &self.cores, threaded: false };
+                let (rules, order) = (request.rules, request.rule_order);
+                let options = DutOptions { family: family(request), rules, order, cores: &self.cores, threaded: false };
                 guest::dut(guests, key, &options)
             }
             (Boxes::Lab(_) | Boxes::Guests(_), Some(lab)) => {
-                let (rules, order) = (asked.rules, asked.rule_order);
+                let (rules, order) = (request.rules, request.rule_order);
                 let options =
-                    DutOptions { family: family(asked), rules, order, cores: &self.cores, threaded: self.threaded };
+                    DutOptions { family: family(request), rules, order, cores: &self.cores, threaded: self.threaded };
                 Dut::lab(lab, DutKind::from_str(key)?, &options)
             }
-            (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(asked)),
+            (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(request)),
             (Boxes::Lab(_) | Boxes::Guests(_), None) => Err(BenchError::Panicked("lab")),
         }
     }
@@ -78,7 +78,7 @@ impl RealBenches {
 impl Benches for RealBenches {
     fn build(&mut self, key: &str) -> Result<StandingBox, BenchError> {
         let dut = Arc::new(self.dut(key)?);
-        let config = TesterConfig { flows: self.asked.flows, both_ways: !self.asked.one_way };
+        let config = TesterConfig { flows: self.request.flows, both_ways: !self.request.one_way };
         let observer = BoxObserver::open(watched(&dut, &self.cores))?;
         let tester = RealTester::new(Arc::clone(&dut), &self.cores, config, Some(Box::new(observer)))?;
         let tester = Settling::new(tester, self.settle);
@@ -89,14 +89,14 @@ impl Benches for RealBenches {
         Ok(StandingBox {
             identity: dut.identity().clone(),
             ports: dut.ports().into_iter().map(port_words).collect(),
-            addressing: match self.asked.boxes {
+            addressing: match self.request.boxes {
                 Boxes::Lab(_) | Boxes::Guests(_) => {
                     "static addresses, routes and neighbours, written before the first frame".to_owned()
                 }
-                Boxes::Ports(..) if self.asked.bridged => "none: the box forwards by MAC address".to_owned(),
+                Boxes::Ports(..) if self.request.bridged => "none: the box forwards by MAC address".to_owned(),
                 Boxes::Ports(..) => {
                     let (how, box_side) =
-                        (if self.asked.ipv6 { "neighbour discovery" } else { "ARP" }, addressing(&self.asked));
+                        (if self.request.ipv6 { "neighbour discovery" } else { "ARP" }, addressing(&self.request));
                     format!("the box's addresses asked for by {how}; the box needs: {}", box_side.set_up().join("; "))
                 }
             },
@@ -106,29 +106,29 @@ impl Benches for RealBenches {
     }
 }
 
-fn family(asked: &Request) -> Family {
-    if asked.ipv6 { Family::V6 } else { Family::V4 }
+fn family(request: &Request) -> Family {
+    if request.ipv6 { Family::V6 } else { Family::V4 }
 }
 
 /// True if the ports that are named can be used, before anything is made or said.
-pub fn check(asked: &Request) -> Result<(), BenchError> {
-    match &asked.boxes {
+pub fn check(request: &Request) -> Result<(), BenchError> {
+    match &request.boxes {
         Boxes::Lab(_) | Boxes::Guests(_) => Ok(()),
-        Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
+        Boxes::Ports(a, b) => check_ports([a, b], family(request)),
     }
 }
 
 /// True if the ports of a plan are there.
-pub fn check_plan(asked: &Request) -> Result<(), BenchError> {
-    match &asked.boxes {
+pub fn check_plan(request: &Request) -> Result<(), BenchError> {
+    match &request.boxes {
         Boxes::Lab(_) | Boxes::Guests(_) => Ok(()),
         Boxes::Ports(a, b) => are_there([a, b]),
     }
 }
 
 /// The addresses around an outside box.
-pub fn addressing(asked: &Request) -> Addressing {
-    if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
+pub fn addressing(request: &Request) -> Addressing {
+    if request.bridged { Addressing::bridged(family(request)) } else { Addressing::routed(family(request)) }
 }
 
 /// Of a box outside of this machine nothing can be watched but the tester's own cores.
@@ -142,28 +142,28 @@ fn watched(dut: &Dut, cores: &Cores) -> Watched {
 }
 
 /// The set-up of the run, as far as it is known before anything is made.
-pub fn setup(asked: &Request, settings: &Settings) -> Result<Setup, BenchError> {
-    let cores = Cores::split(&asked.cpus)?;
+pub fn setup(request: &Request, settings: &Settings) -> Result<Setup, BenchError> {
+    let cores = Cores::split(&request.cpus)?;
     Ok(Setup {
         preset: settings.name.clone(),
         goals: settings.preset.goals.clone(),
-        bidirectional: !asked.one_way,
-        ip_version: if asked.ipv6 { 6 } else { 4 },
-        flows: asked.flows,
-        rules: asked.rules,
-        rule_order: asked.rule_order.key().to_owned(),
+        bidirectional: !request.one_way,
+        ip_version: if request.ipv6 { 6 } else { 4 },
+        flows: request.flows,
+        rules: request.rules,
+        rule_order: request.rule_order.key().to_owned(),
         ports: Vec::new(),
-        line_bits_per_s: line_rate(asked),
+        line_bits_per_s: line_rate(request),
         protocol: format!("UDP, destination port {} (RFC 2544, appendix C), checksums right", frames::ECHO_PORT),
         addressing: String::new(),
-        arrangement: cores.arrangement(matches!(asked.boxes, Boxes::Ports(..))),
+        arrangement: cores.arrangement(matches!(request.boxes, Boxes::Ports(..))),
         stamps: Stamps::default(),
     })
 }
 
 /// Measures the cost of the stamps on the sender's core.
-pub fn stamps(asked: &Request) -> Result<Stamps, BenchError> {
-    let cpu = Cores::split(&asked.cpus)?.sender;
+pub fn stamps(request: &Request) -> Result<Stamps, BenchError> {
+    let cpu = Cores::split(&request.cpus)?.sender;
     std::thread::scope(|scope| {
         let measured = scope.spawn(move || {
             sys::affinity::pin_current_thread(cpu).map_err(|e| {
@@ -177,15 +177,15 @@ pub fn stamps(asked: &Request) -> Result<Stamps, BenchError> {
 }
 
 /// Traffic as it will be, with targets that stand for those which are known only when the box is there.
-pub fn rehearsal(asked: &Request) -> Traffic {
-    let family = family(asked);
+pub fn rehearsal(request: &Request) -> Traffic {
+    let family = family(request);
     let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
     let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };
-    let mtu = match &asked.boxes {
+    let mtu = match &request.boxes {
         Boxes::Lab(_) | Boxes::Guests(_) => LAB_MTU,
         Boxes::Ports(a, b) => [a, b].into_iter().filter_map(|p| number_of(p, "mtu")).min().unwrap_or(LAB_MTU),
     };
-    Traffic { targets: [target(near, far), target(far, near)], flows: 1, both_ways: !asked.one_way, mtu }
+    Traffic { targets: [target(near, far), target(far, near)], flows: 1, both_ways: !request.one_way, mtu }
 }
 
 fn number_of(interface: &str, what: &str) -> Option<u32> {
@@ -193,8 +193,8 @@ fn number_of(interface: &str, what: &str) -> Option<u32> {
 }
 
 /// The line rate of the slower port; none for the lab's.
-fn line_rate(asked: &Request) -> Option<f64> {
-    let Boxes::Ports(a, b) = &asked.boxes else { return None };
+fn line_rate(request: &Request) -> Option<f64> {
+    let Boxes::Ports(a, b) = &request.boxes else { return None };
     let megabits = number_of(a, "speed")?.min(number_of(b, "speed")?);
     Some(1e6 * f64::from(megabits))
 }

@@ -18,4 +18,4 @@ mod trace;
 
 pub use carry::{carry_out, emulation_reason};
 pub(crate) use dut::build as dut;
-pub use plan::{Asked, Plan};
+pub use plan::{Options, Plan};

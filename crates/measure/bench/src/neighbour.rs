@@ -25,4 +25,4 @@ mod traffic;
 pub use carry::{begun, check, measure};
 pub use guests::Guests;
 pub use kind::{Form, Kind, Neighbour, Remedy, Spot};
-pub use plan::{Asked, Plan};
+pub use plan::{Options, Plan};

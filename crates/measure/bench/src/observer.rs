@@ -178,14 +178,14 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 
 /// A ledger kept inside of the box's namespace, by a thread that lives there.
 struct BoxLedger {
-    ask: Option<Sender<()>>,
+    request: Option<Sender<()>>,
     answers: Receiver<Result<Vec<Dropped>, String>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl BoxLedger {
     fn open(inside: NamespaceHandle) -> Result<Self, BenchError> {
-        let (ask, asked) = channel::<()>();
+        let (request, requests) = channel::<()>();
         let (answer, answers) = channel();
         let thread = thread::spawn(move || {
             // Tracing each drop would cost an overloaded box a good part of what it has; its counters cost nothing.
@@ -200,14 +200,14 @@ impl BoxLedger {
             if answer.send(Ok(Vec::new())).is_err() {
                 return;
             }
-            while asked.recv().is_ok() {
+            while requests.recv().is_ok() {
                 let drops = ledger.close().map(|report| drops_of(&report)).map_err(|e| e.to_string());
                 if answer.send(drops).is_err() {
                     return;
                 }
             }
         });
-        let ledger = Self { ask: Some(ask), answers, thread: Some(thread) };
+        let ledger = Self { request: Some(request), answers, thread: Some(thread) };
         ledger.answer()?;
         Ok(ledger)
     }
@@ -215,7 +215,7 @@ impl BoxLedger {
     /// The drops since the last call, most first.
     fn drops(&self) -> Result<Vec<Dropped>, BenchError> {
         // Should the thread be gone, its answer says so.
-        let _ = self.ask.as_ref().map(|a| a.send(()));
+        let _ = self.request.as_ref().map(|a| a.send(()));
         self.answer()
     }
 
@@ -226,7 +226,7 @@ impl BoxLedger {
 
 impl Drop for BoxLedger {
     fn drop(&mut self) {
-        self.ask = None;
+        self.request = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

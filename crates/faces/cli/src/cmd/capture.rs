@@ -15,7 +15,7 @@ pub(crate) use tcpdump::called_here;
 
 use crate::{
     failure::{Failure, Outcome},
-    signals::{Second, asked_flag, stop_flag},
+    signals::{Second, report_flag, stop_flag},
 };
 
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
@@ -27,13 +27,13 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         return read::run(&config);
     }
     // A reader may be held up by whoever reads its pipe.
-    let (stop, asked) = (stop_flag(Second::Ends)?, asked_flag()?);
+    let (stop, report_requested) = (stop_flag(Second::Ends)?, report_flag()?);
     let (session, opened) = Session::open(&config.capture, &stop, &mut show::before)?;
     let mut progress = show::Progress::new(&config);
     let report = session.run(&stop, |seen| match seen {
         Seen::Second(elapsed, readers) => progress.tick(elapsed, readers),
         Seen::Notice(notice) => show::notice(&notice),
-        Seen::Moment(readers) if asked.swap(false, Ordering::Relaxed) => show::so_far(&readers()),
+        Seen::Moment(readers) if report_requested.swap(false, Ordering::Relaxed) => show::so_far(&readers()),
         Seen::Moment(_) => {}
     });
     let shown = show::report(&config, &opened, &report);

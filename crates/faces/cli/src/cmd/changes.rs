@@ -107,8 +107,8 @@ impl Terms<'_> {
 /// Says what reads otherwise than it was written, and what cannot be set.
 fn warn(applied: &Applied) {
     for (change, read_back) in &applied.rounded {
-        let (asked, is) = (change.knob.phrase(&change.new), change.knob.phrase(read_back));
-        caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
+        let (written, is) = (change.knob.phrase(&change.new), change.knob.phrase(read_back));
+        caution(format_args!("{}: {written} was written, and it reads {is}", change.knob));
     }
     if let Some((_, why)) = applied.refused.first() {
         let left: Vec<String> = applied.refused.iter().map(|(change, _)| change.knob.to_string()).collect();

@@ -50,7 +50,7 @@ enum Action {
 
 impl LinkArgs {
     /// True if it asks this node's broker and nobody else.
-    pub(crate) fn asks_broker(&self) -> bool {
+    pub(crate) fn needs_broker(&self) -> bool {
         use Action::{Check, Copy, Ping, Run, Status, Stop};
         matches!(self.action, Status(_) | Ping(_) | Check(_) | Copy(_) | Run(_) | Stop(_))
     }
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
 }
 
 /// The broker's answer.
-fn asked() -> Result<LinkStatus, LinkError> {
+fn broker_status() -> Result<LinkStatus, LinkError> {
     match broker::ask(&Command::Status)? {
         Answer::Status(status) => Ok(*status),
         _ => Err(LinkError::NoBroker),
@@ -136,7 +136,7 @@ fn address_of(status: &LinkStatus, node: &str) -> Result<String, LinkError> {
 }
 
 fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, LinkError> {
-    let status = asked()?;
+    let status = broker_status()?;
     let shown = match args.json {
         true => print_json("link.status", &status),
         false => print(&report::link_text(&status, Look::of_stdout())),
@@ -154,7 +154,7 @@ fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, LinkError> {
 }
 
 fn known(args: &NodesArgs) -> Result<Result<Outcome, Failure>, LinkError> {
-    let LinkStatus { interface, nodes, .. } = asked()?;
+    let LinkStatus { interface, nodes, .. } = broker_status()?;
     Ok(show(interface, nodes, args.json))
 }
 

@@ -342,8 +342,8 @@ fn by_whom(cpus: &CpuSet) -> String {
 }
 
 fn reload(args: &ReloadArgs) -> Result<Result<Outcome, Failure>, RouteError> {
-    let asked = Requester { sessions: host::session::sessions(), force: args.force };
-    let answer = control::ask(&Command::Reload(asked))?;
+    let requester = Requester { sessions: host::session::sessions(), force: args.force };
+    let answer = control::ask(&Command::Reload(requester))?;
     let message = control::reload_message(&answer);
     let reloaded = match &answer {
         Answer::Reloaded(reloaded) => Some(reloaded),
@@ -428,12 +428,12 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         outputs,
     } = &args.router;
     let rules = rules.as_deref().map(|file| {
-        let asked = Requester { sessions: host::session::sessions(), force: *force };
-        let (rules, told) = RouteRules::read(file, &asked)?;
-        Ok::<_, RouteError>((if *pin_rules { rules.into_pinned() } else { rules }, told))
+        let requester = Requester { sessions: host::session::sessions(), force: *force };
+        let (rules, warnings) = RouteRules::read(file, &requester)?;
+        Ok::<_, RouteError>((if *pin_rules { rules.into_pinned() } else { rules }, warnings))
     });
-    let (rules, told) = rules.transpose()?.unzip();
-    told.iter().flatten().for_each(note);
+    let (rules, warnings) = rules.transpose()?.unzip();
+    warnings.iter().flatten().for_each(note);
     let held = home::hold(&home::here())?;
     if let Err(error) = route::leftovers::clear(Some(&held)) {
         note(format_args!("{error}"));

@@ -165,9 +165,9 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     if args.json {
         lines.print(document(done)?);
     }
-    let told = lines.end(changed, outcome);
+    let printed = lines.end(changed, outcome);
     match unrecorded {
-        None => told,
+        None => printed,
         Some(why) => Err(Failure::lacking(anyhow!(
             "what is said above was done, but the journal cannot note it and names the settings still ({why}); undo again \
              then finds the old values and notes them"
@@ -311,8 +311,8 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
     if odd.is_empty() {
         return Ok(Outcome::Fine);
     }
-    let said: Vec<String> = odd.iter().map(ToString::to_string).collect();
-    Err(Failure::lacking(anyhow!("not listed: {}", said.join("\nevenkeel: not listed: "))))
+    let messages: Vec<String> = odd.iter().map(ToString::to_string).collect();
+    Err(Failure::lacking(anyhow!("not listed: {}", messages.join("\nevenkeel: not listed: "))))
 }
 
 /// Lets a session stay that waits for a confirmation.

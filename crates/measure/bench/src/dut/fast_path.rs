@@ -61,12 +61,12 @@ impl FastPath {
                 router.set_mode(mode)?;
                 Ok::<_, RouteError>(router)
             };
-            let (mut router, said) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {
+            let (mut router, result) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {
                 Ok(router) => (Some(router), Ok(())),
                 Err(error) => (None, Err(error)),
             };
             // Whoever started it waits for this.
-            let _ = to.send(said);
+            let _ = to.send(result);
             while let Some(running) = router.as_mut().filter(|_| !stop.load(Ordering::Relaxed)) {
                 // On an error the kernel forwards, which the figures show.
                 if running.poll_within(POLL_PERIOD).is_err() {

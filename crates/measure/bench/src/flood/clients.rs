@@ -126,9 +126,9 @@ impl Connections {
             }
         }
         // Those who wait in vain at the end do not make the others slower.
-        let asked_for = Duration::from_secs_f64(f64::from(visit.connects) / visit.per_s);
-        let last = self.last_answer.map_or(asked_for, |at| at.duration_since(start));
-        self.result.seconds = last.max(asked_for).as_secs_f64();
+        let planned = Duration::from_secs_f64(f64::from(visit.connects) / visit.per_s);
+        let last = self.last_answer.map_or(planned, |at| at.duration_since(start));
+        self.result.seconds = last.max(planned).as_secs_f64();
         self.result.connect = histogram::of_values(&self.connects_ns);
         self.result.answer = histogram::of_values(&self.answers_ns);
         Ok(self.result)

@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn rates_are_taken_from_the_lowest_to_the_highest() {
-        let asked = [Rate::Max, Rate::Pps(1e6), Rate::Pps(0.0), Rate::Pps(1e5)];
-        assert_eq!(rising(&asked), [Rate::Pps(0.0), Rate::Pps(1e5), Rate::Pps(1e6), Rate::Max]);
+        let rates = [Rate::Max, Rate::Pps(1e6), Rate::Pps(0.0), Rate::Pps(1e5)];
+        assert_eq!(rising(&rates), [Rate::Pps(0.0), Rate::Pps(1e5), Rate::Pps(1e6), Rate::Max]);
     }
 }

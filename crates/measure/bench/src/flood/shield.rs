@@ -141,7 +141,7 @@ fn run_inside(this: &Path, namespace: &str) -> Command {
 }
 
 /// A command where a shield runs already.
-fn ask_inside(this: &Path, child: &Child) -> Command {
+fn shield_inside(this: &Path, child: &Child) -> Command {
     let mut command = program::command("nsenter");
     command.args(["--target", &child.id().to_string(), "--net", "--mount"]).arg(this).arg("shield");
     command
@@ -203,7 +203,7 @@ impl Working {
 
 impl Protecting for Working {
     fn counters(&mut self) -> Result<Vec<Counter>, BenchError> {
-        let mut command = ask_inside(&self.program, &self.child);
+        let mut command = shield_inside(&self.program, &self.child);
         let output =
             command.args(["status", &self.interface, "--json", "--interval", "0.1"]).output().map_err(failed)?;
         let status: ShieldStatus = serde_json::from_slice(&output.stdout)

@@ -65,14 +65,14 @@ fn of_target(target: &Target, n: usize, seed: u64) -> Result<Vec<FlowKey>, Bench
     let is_host = |prefix: &Prefix, address| {
         prefix.count() <= 2 || (address != prefix.first() && address != prefix.nth(prefix.count() - 1))
     };
-    let mut asked = n;
+    let mut count = n;
     loop {
-        let mut flows = space.flows(asked, seed)?;
+        let mut flows = space.flows(count, seed)?;
         flows.retain(|f| is_host(&sources, f.source) && is_host(&destinations, f.destination));
         if flows.len() >= n {
             flows.truncate(n);
             return Ok(flows);
         }
-        asked += n - flows.len() + n / 64 + 1;
+        count += n - flows.len() + n / 64 + 1;
     }
 }

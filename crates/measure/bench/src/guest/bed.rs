@@ -180,8 +180,8 @@ fn ip(words: &[&str]) -> Result<(), BenchError> {
     match done.status.success() {
         true => Ok(()),
         false => {
-            let said = host::ssh::last_words(&String::from_utf8_lossy(&done.stderr));
-            Err(BenchError::Machine(format!("cannot make a tap device (ip {}): {said}", words.join(" "))))
+            let stderr = host::ssh::last_words(&String::from_utf8_lossy(&done.stderr));
+            Err(BenchError::Machine(format!("cannot make a tap device (ip {}): {stderr}", words.join(" "))))
         }
     }
 }

@@ -11,7 +11,7 @@ use model::{
     CpuSet,
     bench::{
         PublishedRate,
-        guest::{self as told, Burst, GuestRun, PerFrame, VerbOutcome},
+        guest::{self as recorded, Burst, GuestRun, PerFrame, VerbOutcome},
     },
     sources,
 };
@@ -60,7 +60,7 @@ struct Cards<'a> {
     qemu: String,
     /// The root that the guest of the next card boots.
     root: Option<Root>,
-    found: Vec<told::Card>,
+    found: Vec<recorded::Card>,
 }
 
 impl Experiment for Cards<'_> {
@@ -69,7 +69,7 @@ impl Experiment for Cards<'_> {
     type Error = BenchError;
 
     fn plan(&self) -> Vec<Planned<Nic>> {
-        self.plan.asked.nics.iter().cloned().map(Planned::new).collect()
+        self.plan.options.nics.iter().cloned().map(Planned::new).collect()
     }
 
     fn name(&self, nic: &Nic) -> Option<String> {
@@ -88,17 +88,17 @@ impl Experiment for Cards<'_> {
     }
 
     fn conclude(self, facts: Facts, end: End<BenchError>) -> Result<Option<GuestRun>, BenchError> {
-        let asked = &self.plan.asked;
+        let options = &self.plan.options;
         Ok(end.is_whole()?.then(|| GuestRun {
             timestamp: facts.timestamp,
             machine: facts.machine,
             emulation_reason: self.emulation_reason.to_owned(),
             kernel: self.kernel.release.clone(),
             qemu: self.qemu,
-            runs: asked.runs,
+            runs: options.runs,
             cards: self.found,
             skipped: self.plan.skipped.clone(),
-            exit_ns: asked.exit_ns,
+            exit_ns: options.exit_ns,
             measured_exit_ns: sys::kvm::exit_ns().map_err(|e| format!("/dev/kvm: {e}")),
             sources: sources(),
             notes: notes(),
@@ -118,7 +118,7 @@ fn card(
     kernel: &Kernel,
     root: &Root,
     control: &mut Control<'_>,
-) -> Result<told::Card, BenchError> {
+) -> Result<recorded::Card, BenchError> {
     let bed = Bed::new(nic)?;
     let settings = Settings {
         nic: nic.clone(),
@@ -152,7 +152,7 @@ fn card(
     let mut bursts = Vec::new();
     for frames in BURSTS {
         let (mut runs, mut lost) = (Vec::new(), 0);
-        for _ in 0..plan.asked.runs {
+        for _ in 0..plan.options.runs {
             if control.is_stopped() {
                 return Err(BenchError::Interrupted);
             }
@@ -170,7 +170,7 @@ fn card(
         Some(verb) if verb.outcome == VerbOutcome::Works => Ok(()),
         other => Err(other.map_or_else(String::new, |verb| verb.message.clone())),
     };
-    Ok(told::Card {
+    Ok(recorded::Card {
         nic: nic.key(),
         driver: about.driver,
         queues: about.queues,

@@ -106,8 +106,8 @@ pub(super) struct About {
 }
 
 pub(super) fn about(guest: &mut Guest, name: &str) -> Result<About, BenchError> {
-    let told = checked(guest, &["ethtool", "-i", name])?;
-    let driver = told.lines().find_map(|line| line.strip_prefix("driver: ")).unwrap_or("unknown").to_owned();
+    let driver_info = checked(guest, &["ethtool", "-i", name])?;
+    let driver = driver_info.lines().find_map(|line| line.strip_prefix("driver: ")).unwrap_or("unknown").to_owned();
     let features = checked(guest, &["ethtool", "-k", name])?;
     let is_on = |offload: &&&str| features.lines().any(|line| line.trim().starts_with(&format!("{offload}: on")));
     let offloads = OFFLOADS.iter().filter(is_on).map(|&offload| offload.to_owned()).collect();
@@ -155,7 +155,7 @@ pub(super) fn verbs(
 fn verb(guest: &mut Guest, words: &[&str], up: Option<&str>) -> Result<Verb, BenchError> {
     guest.begin(&[&["evenkeel"], words].concat())?;
     let holds = match up {
-        Some(up) => guest.has_said(up, ANSWER_TIMEOUT)?,
+        Some(up) => guest.has_printed(up, ANSWER_TIMEOUT)?,
         None => false,
     };
     if up.is_some() {
@@ -169,14 +169,14 @@ fn verb(guest: &mut Guest, words: &[&str], up: Option<&str>) -> Result<Verb, Ben
         (_, _, 3) => VerbOutcome::Refused,
         _ => VerbOutcome::Fails,
     };
-    let said = match (fares, up) {
+    let message = match (fares, up) {
         (VerbOutcome::Works, Some(up)) => {
             first_line(ran.stderr.lines().chain(ran.stdout.lines()).find(|line| line.contains(up)).unwrap_or(up))
         }
         (VerbOutcome::Works, None) => first_line(&ran.stdout),
         _ => last(&ran),
     };
-    Ok(Verb { command: words.join(" "), outcome: fares, message: said })
+    Ok(Verb { command: words.join(" "), outcome: fares, message })
 }
 
 fn fares(works: bool) -> VerbOutcome {
@@ -191,7 +191,7 @@ fn first_line(text: &str) -> String {
 fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchError> {
     let words = ["evenkeel", "ledger", name, "--json", "--count", "1", "--interval", "5s"];
     guest.begin(&words)?;
-    if guest.has_said("counting", ANSWER_TIMEOUT)? {
+    if guest.has_printed("counting", ANSWER_TIMEOUT)? {
         ends.strand(STRANDED_COUNT)?;
         let began = Instant::now();
         // All is through before the interval ends.
@@ -206,10 +206,10 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     };
     let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN);
     let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
-    let said =
+    let message =
         format!("{offered:.0} frames, {lost:.0} lost ({STRANDED_COUNT} had no route), {unexplained:.0} unexplained");
     let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED_COUNT);
-    Ok(Verb { command, outcome: fares(ran.code == 0 && closes), message: said })
+    Ok(Verb { command, outcome: fares(ran.code == 0 && closes), message })
 }
 
 /// A capture gets the frames that come meanwhile.
@@ -217,16 +217,16 @@ fn capture(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, Bench
     let words = ["evenkeel", "capture", name, "--duration", "4", "--count-only", "udp"];
     guest.begin(&words)?;
     // It tells of each second.
-    if guest.has_said(" pps", ANSWER_TIMEOUT)? {
+    if guest.has_printed(" pps", ANSWER_TIMEOUT)? {
         let began = Instant::now();
         while began.elapsed() < INTERVAL {
             ends.train(64, 8)?;
         }
     }
     let ran = guest.end(ANSWER_TIMEOUT)?;
-    let said = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
-    let captured = said.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
-    Ok(Verb { command: words[1..].join(" "), outcome: fares(ran.code == 0 && captured > Some(0)), message: said })
+    let message = first_line(if ran.stdout.trim().is_empty() { &ran.stderr } else { &ran.stdout });
+    let captured = message.split_whitespace().next().and_then(|word| word.replace(',', "").parse::<u64>().ok());
+    Ok(Verb { command: words[1..].join(" "), outcome: fares(ran.code == 0 && captured > Some(0)), message })
 }
 
 /// Gathers the interrupts of both cards on one CPU, has them spread, and takes that back: each interrupt is where it was.
@@ -245,12 +245,12 @@ fn spread(guest: &mut Guest, names: &[String; 2]) -> Result<Verb, BenchError> {
     }
     let same = affinities(guest)? == before;
     let count = before.iter().zip(&moved).filter(|(before, after)| before != after).count();
-    let said = match (same, count) {
+    let message = match (same, count) {
         (true, 0) => "nothing was to be moved, and nothing was".to_owned(),
         (true, _) => format!("moved {count} of {} interrupts, and exactly as before again", before.len()),
         (false, _) => format!("other than before: {}", last(&undone)),
     };
-    Ok(Verb { command, outcome: fares(same), message: said })
+    Ok(Verb { command, outcome: fares(same), message })
 }
 
 /// The number of an interrupt, out of its line.

@@ -10,7 +10,7 @@ pub(super) const BURSTS: [u32; 2] = [1, 8];
 pub(super) const LENGTHS: [u32; 2] = [400, 6400];
 
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Options {
     pub nics: Vec<Nic>,
     pub runs: u32,
     /// The cost of an exit, in nanoseconds, if the user knows it of another machine.
@@ -20,20 +20,20 @@ pub struct Asked {
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The request, without the card models that are left out.
-    pub asked: Asked,
+    pub options: Options,
     pub skipped: Vec<String>,
 }
 
 impl Plan {
     /// Plans a run with this kernel of the guest.
-    pub fn new(mut asked: Asked, kernel: &Kernel) -> Self {
+    pub fn new(mut options: Options, kernel: &Kernel) -> Self {
         let mut skipped = Vec::new();
-        asked.nics.retain(|nic| {
+        options.nics.retain(|nic| {
             let why = lacking(nic, kernel);
             skipped.extend(why.map(|why| format!("{nic}: {why}")));
             lacking(nic, kernel).is_none()
         });
-        Self { asked, skipped }
+        Self { options, skipped }
     }
 }
 

@@ -41,7 +41,7 @@ const FREE_MB: f64 = 256.0;
 
 /// Looks whether this machine can have the neighbours, before anything is made.
 pub fn check(plan: &Plan) -> Result<(), BenchError> {
-    let neighbours = &plan.asked.neighbours;
+    let neighbours = &plan.options.neighbours;
     if neighbours.iter().any(Neighbour::needs_stress) && sys::program::find("stress-ng".as_ref()).is_none() {
         return Err(BenchError::Machine(
             "stress-ng is missing, which makes a neighbour's work: apt install stress-ng".into(),
@@ -50,7 +50,7 @@ pub fn check(plan: &Plan) -> Result<(), BenchError> {
     // Rather now than after minutes of searching.
     lab::Group::new("bench", "check")?;
     let free_mb = available_mb();
-    let as_guest = plan.asked.forms.contains(&Form::Guest);
+    let as_guest = plan.options.forms.contains(&Form::Guest);
     for one in neighbours {
         let wanted = one.memory_mb() + if as_guest { guests::OVERHEAD_MB } else { 0.0 };
         if wanted > 0.0 && wanted + FREE_MB > free_mb {
@@ -78,7 +78,7 @@ fn available_mb() -> f64 {
 /// # Errors
 /// The first thing that failed; `run` is marked as partial then.
 pub fn measure(
-    (asked, settings, plan, trial): (&Request, &Settings, &Plan, Duration),
+    (request, settings, plan, trial): (&Request, &Settings, &Plan, Duration),
     guests: Option<&Guests>,
     benches: &mut dyn Benches,
     run: &mut NeighbourRun,
@@ -86,7 +86,7 @@ pub fn measure(
 ) -> Result<(), BenchError> {
     let machine = run.machine.clone();
     let carried = Carry {
-        asked,
+        request,
         settings,
         plan,
         trial,
@@ -112,7 +112,7 @@ enum What {
 }
 
 struct Carry<'a> {
-    asked: &'a Request,
+    request: &'a Request,
     settings: &'a Settings,
     plan: &'a Plan,
     trial: Duration,
@@ -145,10 +145,10 @@ impl Experiment for Carry<'_> {
     fn plan(&self) -> Vec<Planned<What>> {
         let conditions = |key: &str| {
             let of = |round| self.plan.order(round).into_iter().map(move |which| (round, which));
-            let all = (0..self.plan.asked.rounds).flat_map(of);
+            let all = (0..self.plan.options.rounds).flat_map(of);
             all.map(|(round, which)| What::Condition { key: key.to_owned(), round, which }).collect::<Vec<_>>()
         };
-        let boxes = self.asked.boxes.modes().into_iter().flat_map(|key| {
+        let boxes = self.request.boxes.modes().into_iter().flat_map(|key| {
             let conditions = conditions(&key);
             std::iter::once(What::Throughput { key }).chain(conditions)
         });
@@ -217,7 +217,7 @@ impl Experiment for Carry<'_> {
 
 impl Carry<'_> {
     fn bench<'t>(&'t self, standing: &'t mut Standing, stop: &'t AtomicBool) -> Result<Bench<'t>, BenchError> {
-        let frame = self.asked.frames.first().cloned().ok_or_else(no_frames)?;
+        let frame = self.request.frames.first().cloned().ok_or_else(no_frames)?;
         Ok(self.settings.bench(&mut *standing.made.tester, frame, (stop, &self.patience)))
     }
 
@@ -236,7 +236,7 @@ impl Carry<'_> {
 
     /// The throughput of the quiet box, from which the rates follow.
     fn throughput(&mut self, standing: &mut Standing, stop: &AtomicBool) -> Result<(), BenchError> {
-        let cores = Cores::split(&self.asked.cpus)?;
+        let cores = Cores::split(&self.request.cpus)?;
         let threads = BoxThreads::new(std::mem::take(&mut standing.before), &cores.of_box, &self.plan.aside);
         let goals = &self.settings.preset.goals;
         let found = methods::throughput(&mut self.bench(standing, stop)?, goals, self.ceiling_pps)?;
@@ -258,8 +258,8 @@ impl Carry<'_> {
 
     fn condition(&mut self, standing: &mut Standing, which: usize, stop: &AtomicBool) -> Result<(), BenchError> {
         let (threads, rates) = standing.quiet.take().ok_or(BenchError::Panicked("lab"))?;
-        let of_box: CpuSet = Cores::split(&self.asked.cpus)?.of_box.into_iter().collect();
-        let others = self.asked.cpus.difference(&of_box);
+        let of_box: CpuSet = Cores::split(&self.request.cpus)?.of_box.into_iter().collect();
+        let others = self.request.cpus.difference(&of_box);
         let made = &self.plan.conditions[which];
         let mut stolen = 0;
         let mut bench = self.bench(standing, stop)?;
@@ -332,22 +332,22 @@ fn rows(plan: &Plan, readings: &[Vec<Reading>]) -> Vec<Disturbed> {
 /// A run without figures.
 pub fn begun(
     host: &Host,
-    asked: &Request,
+    request: &Request,
     (plan, guests): (&Plan, Option<&Guests>),
     trial: Duration,
 ) -> Result<NeighbourRun, BenchError> {
-    let cores = Cores::split(&asked.cpus)?;
+    let cores = Cores::split(&request.cpus)?;
     Ok(NeighbourRun {
         timestamp: machine::now(),
         version: env!("CARGO_PKG_VERSION").into(),
         machine: machine::describe(host),
         load_average: machine::load_average(),
-        preset: asked.preset.clone(),
-        frame: asked.frames.first().cloned().ok_or_else(no_frames)?,
+        preset: request.preset.clone(),
+        frame: request.frames.first().cloned().ok_or_else(no_frames)?,
         cores: cores.arrangement(false).roles,
-        rounds: plan.asked.rounds,
+        rounds: plan.options.rounds,
         trial_s: trial.as_secs_f64(),
-        seed: plan.asked.seed,
+        seed: plan.options.seed,
         stolen: 0,
         boxes: Vec::new(),
         partial: None,

@@ -25,7 +25,7 @@ pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<
         "CPU per frame is the processor time of those threads; waiting is the time in which they could run and had no CPU (run_delay of schedstat), over the trial with its drain".to_owned(),
         "Delays are those of the worse direction".to_owned(),
     ];
-    if plan.asked.forms.contains(&Form::Process) {
+    if plan.options.forms.contains(&Form::Process) {
         notes.push("Neighbours that are processes share kernel, caches and CPU with the box, and have no exits".into());
     }
     notes.extend(guests.map(Guests::note));
@@ -43,7 +43,7 @@ pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<
                 .into(),
         );
     }
-    if plan.asked.neighbours.iter().any(|one| one.kind == Kind::Traffic) {
+    if plan.options.neighbours.iter().any(|one| one.kind == Kind::Traffic) {
         notes.push("A neighbour's traffic is forwarded where it is sent: by the soft interrupts of its CPU".into());
     }
     notes
@@ -102,11 +102,11 @@ mod tests {
 
     use super::*;
 
-    fn said(measures: &[Measure]) -> String {
-        said_of(measures, 3)
+    fn sentence(measures: &[Measure]) -> String {
+        sentence_of(measures, 3)
     }
 
-    fn said_of(measures: &[Measure], rounds: usize) -> String {
+    fn sentence_of(measures: &[Measure], rounds: usize) -> String {
         let reading = |value: f64| Reading {
             values: measures.iter().map(|&measure| (measure, value)).collect(),
             neighbour_cpus: 1.0,
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_has_not_shown_to_cost_nothing() {
-        assert_eq!(said(&Measure::ALL), "no cost beyond chance");
-        assert_eq!(said(&[]), "nothing could be judged");
-        let idle = said(&[Measure::IdleTrip]);
+        assert_eq!(sentence(&Measure::ALL), "no cost beyond chance");
+        assert_eq!(sentence(&[]), "nothing could be judged");
+        let idle = sentence(&[Measure::IdleTrip]);
         assert_eq!(idle, "no cost beyond chance in the idle round trip; the rest could not be judged");
-        assert_eq!(said_of(&Measure::ALL, 1), "nothing could be judged", "one pair has no interval");
-        assert_eq!(said(&Measure::ALL[..5]), "no cost beyond chance in 5 of 9 measures");
+        assert_eq!(sentence_of(&Measure::ALL, 1), "nothing could be judged", "one pair has no interval");
+        assert_eq!(sentence(&Measure::ALL[..5]), "no cost beyond chance in 5 of 9 measures");
     }
 }

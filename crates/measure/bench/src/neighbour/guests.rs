@@ -132,8 +132,8 @@ impl Neighbouring {
     pub(super) fn check(&mut self) -> Result<(), BenchError> {
         if self.is_working && !self.guest.is_running()? {
             let ran = self.guest.end(ANSWER_TIMEOUT)?;
-            let said = host::ssh::last_words(&[ran.stdout, ran.stderr].concat());
-            return Err(BenchError::Machine(format!("the neighbour in a guest ended with {}: {said}", ran.code)));
+            let message = host::ssh::last_words(&[ran.stdout, ran.stderr].concat());
+            return Err(BenchError::Machine(format!("the neighbour in a guest ended with {}: {message}", ran.code)));
         }
         Ok(())
     }
@@ -148,8 +148,8 @@ fn disk() -> Result<NamedTempFile, BenchError> {
     let done = sys::program::command(MAKE_FILES.0).args(["-q", "-F", "-t", "ext4"]).arg(file.path()).output();
     let done = done.map_err(failed)?;
     if !done.status.success() {
-        let said = host::ssh::last_words(&String::from_utf8_lossy(&done.stderr));
-        return Err(BenchError::Machine(format!("cannot make a disk for a guest: {said}")));
+        let message = host::ssh::last_words(&String::from_utf8_lossy(&done.stderr));
+        return Err(BenchError::Machine(format!("cannot make a disk for a guest: {message}")));
     }
     Ok(file)
 }

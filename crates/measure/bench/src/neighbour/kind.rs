@@ -218,8 +218,8 @@ mod tests {
         for wrong in ["cpu:-1", "cpu:x", "cpu:65", "cpu:NaN", "cpu:", "disk"] {
             assert!(wrong.parse::<Neighbour>().is_err(), "{wrong}");
         }
-        let said = "cpu:99".parse::<Neighbour>().unwrap_err().to_string();
-        assert!(said.contains("0 to 64 CPUs") && said.contains("cpu:1"), "{said}");
+        let message = "cpu:99".parse::<Neighbour>().unwrap_err().to_string();
+        assert!(message.contains("0 to 64 CPUs") && message.contains("cpu:1"), "{message}");
     }
 
     #[test]

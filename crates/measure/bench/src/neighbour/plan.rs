@@ -8,7 +8,7 @@ use super::kind::{Form, Kind, Neighbour, Remedy, Spot};
 use crate::{BenchError, Cores};
 
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct Options {
     pub neighbours: Vec<Neighbour>,
     pub forms: Vec<Form>,
     pub spots: Vec<Spot>,
@@ -57,7 +57,7 @@ impl Made {
 /// The conditions of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub asked: Asked,
+    pub options: Options,
     /// The quiet box, the same once more, then the neighbours.
     pub(super) conditions: Vec<Made>,
     /// The CPUs for threads of the box that are moved away from its cores.
@@ -67,24 +67,24 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a run on a box that has `cores`. `usable` are all CPUs, `siblings` those that share a core with one of the box's.
-    pub fn new(mut asked: Asked, cores: &Cores, usable: &CpuSet, siblings: &CpuSet) -> Result<Self, BenchError> {
+    pub fn new(mut options: Options, cores: &Cores, usable: &CpuSet, siblings: &CpuSet) -> Result<Self, BenchError> {
         if cores.sharing() == Sharing::Inline {
             return Err(BenchError::Setting(
                 "a neighbour needs a box apart from the sender, that is two CPUs: name others with --cpus".into(),
             ));
         }
-        asked.remedies.retain(|&remedy| remedy != Remedy::None);
-        asked.remedies.insert(0, Remedy::None);
+        options.remedies.retain(|&remedy| remedy != Remedy::None);
+        options.remedies.insert(0, Remedy::None);
         let of_box: CpuSet = cores.of_box.iter().copied().collect();
         let others = usable.difference(&of_box);
         let mut skipped = Vec::new();
-        asked.remedies.retain(|&remedy| {
+        options.remedies.retain(|&remedy| {
             let why = why_not(remedy, &others);
             skipped.extend(why.map(|why| format!("remedy {}: {why}", remedy.key())));
             why.is_none()
         });
         let mut conditions = vec![Made { neighbour: None, remedy: Remedy::None }; 2];
-        for &spot in &asked.spots {
+        for &spot in &options.spots {
             let cpus = match place(spot, cores, &of_box, &others, siblings) {
                 Ok(cpus) => cpus,
                 Err(why) => {
@@ -92,10 +92,10 @@ impl Plan {
                     continue;
                 }
             };
-            let each = |&neighbour| asked.forms.iter().map(move |&form| (neighbour, form));
-            for (neighbour, form) in asked.neighbours.iter().flat_map(each) {
+            let each = |&neighbour| options.forms.iter().map(move |&form| (neighbour, form));
+            for (neighbour, form) in options.neighbours.iter().flat_map(each) {
                 let placed = Placed { neighbour, form, spot, cpus: cpus.clone() };
-                for &remedy in &asked.remedies {
+                for &remedy in &options.remedies {
                     match senseless(&placed, remedy) {
                         Some(why) => skipped.push(format!("{placed} on {} with {}: {why}", spot.key(), remedy.key())),
                         None => conditions.push(Made { neighbour: Some(placed.clone()), remedy }),
@@ -107,12 +107,12 @@ impl Plan {
             return Err(BenchError::Setting(format!("nothing is left to measure; {}", skipped.join("; "))));
         }
         let aside = place(Spot::Other, cores, &of_box, &others, siblings).unwrap_or_default();
-        Ok(Self { asked, conditions, aside, skipped })
+        Ok(Self { options, conditions, aside, skipped })
     }
 
     /// The box's receive work is to be in threads of NAPI: these can be moved.
     pub fn threaded(&self) -> bool {
-        self.asked.remedies.contains(&Remedy::ThreadedNapi)
+        self.options.remedies.contains(&Remedy::ThreadedNapi)
     }
 
     pub fn conditions(&self) -> usize {
@@ -138,7 +138,7 @@ impl Plan {
 
     /// The order of a round: each condition once.
     pub(super) fn order(&self, round: u32) -> Vec<usize> {
-        let mut state = self.asked.seed ^ u64::from(round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut state = self.options.seed ^ u64::from(round).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut order: Vec<usize> = (0..self.conditions.len()).collect();
         // Fisher and Yates.
         for at in (1..order.len()).rev() {
@@ -213,20 +213,20 @@ fn place(
 mod tests {
     use super::*;
 
-    fn asked(neighbours: &[&str], spots: &[Spot], remedies: &[Remedy]) -> Asked {
+    fn options(neighbours: &[&str], spots: &[Spot], remedies: &[Remedy]) -> Options {
         let neighbours = neighbours.iter().map(|n| n.parse().unwrap()).collect();
         let forms = vec![Form::Process];
-        Asked { neighbours, forms, spots: spots.to_vec(), remedies: remedies.to_vec(), rounds: 5, seed: 7 }
+        Options { neighbours, forms, spots: spots.to_vec(), remedies: remedies.to_vec(), rounds: 5, seed: 7 }
     }
 
-    fn plan(cpus: &str, asked: Asked) -> Result<Plan, BenchError> {
+    fn plan(cpus: &str, options: Options) -> Result<Plan, BenchError> {
         let usable: CpuSet = cpus.parse().unwrap();
-        Plan::new(asked, &Cores::split(&usable).unwrap(), &usable, &CpuSet::new())
+        Plan::new(options, &Cores::split(&usable).unwrap(), &usable, &CpuSet::new())
     }
 
     #[test]
     fn two_quiet_boxes_come_first_and_every_neighbour_is_there_without_a_remedy() {
-        let plan = plan("0-1", asked(&["cpu", "io"], &[Spot::Box], &[Remedy::Nice])).unwrap();
+        let plan = plan("0-1", options(&["cpu", "io"], &[Spot::Box], &[Remedy::Nice])).unwrap();
         let words: Vec<String> = plan
             .conditions
             .iter()
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn each_round_has_each_condition_once_in_an_order_of_its_own() {
-        let plan = plan("0-1", asked(&["cpu", "io", "cache"], &[Spot::Box, Spot::Other], &[])).unwrap();
+        let plan = plan("0-1", options(&["cpu", "io", "cache"], &[Spot::Box, Spot::Other], &[])).unwrap();
         let mut orders: Vec<Vec<usize>> = (0..5).map(|round| plan.order(round)).collect();
         for order in &orders {
             let mut sorted = order.clone();
@@ -256,19 +256,19 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_left_out_and_named() {
-        let all = plan("0-1", asked(&["cpu", "traffic"], &[Spot::Box, Spot::Sibling], &Remedy::ALL)).unwrap();
+        let all = plan("0-1", options(&["cpu", "traffic"], &[Spot::Box, Spot::Sibling], &Remedy::ALL)).unwrap();
         let left = all.skipped.join("\n");
         assert!(left.contains("sibling") && left.contains("traffic:100 on box with cpuset"), "{left}");
         assert!(all.threaded() && all.aside.to_string() == "0");
-        let none = plan("3", asked(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
+        let none = plan("3", options(&["cpu"], &[Spot::Other], &[])).unwrap_err().to_string();
         assert!(none.contains("two CPUs"), "{none}");
-        let none = plan("0-1", asked(&["cpu"], &[Spot::Sibling], &[])).unwrap_err().to_string();
+        let none = plan("0-1", options(&["cpu"], &[Spot::Sibling], &[])).unwrap_err().to_string();
         assert!(none.contains("nothing is left") && none.contains("no siblings"), "{none}");
     }
 
     #[test]
     fn each_form_has_its_turn() {
-        let both = Asked { forms: Form::ALL.to_vec(), ..asked(&["traffic"], &[Spot::Box], &[Remedy::Quota]) };
+        let both = Options { forms: Form::ALL.to_vec(), ..options(&["traffic"], &[Spot::Box], &[Remedy::Quota]) };
         let plan = plan("0-1", both).unwrap();
         // A guest's traffic is QEMU's work, which has a control group.
         let guest = "traffic:100 in a guest on box (CPU 1), remedy";
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn another_core_is_the_senders_only_where_there_is_no_free_one() {
         let cpus = |usable| {
-            let plan = plan(usable, asked(&["cpu"], &[Spot::Other], &[])).unwrap();
+            let plan = plan(usable, options(&["cpu"], &[Spot::Other], &[])).unwrap();
             plan.conditions[2].words().cpus.unwrap()
         };
         assert_eq!((cpus("0-1"), cpus("0-7")), ("0".to_owned(), "5-7".to_owned()));

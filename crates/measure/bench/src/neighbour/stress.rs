@@ -204,11 +204,11 @@ impl Processes {
             Some(words) => command.arg("stress-ng").args(words),
             None => command.args(["sleep", "infinity"]),
         };
-        let said = File::create(folder.path().join("said")).map_err(failed("make a file for a neighbour"))?;
-        let errors = said.try_clone().map_err(failed("make a file for a neighbour"))?;
+        let output = File::create(folder.path().join("said")).map_err(failed("make a file for a neighbour"))?;
+        let errors = output.try_clone().map_err(failed("make a file for a neighbour"))?;
         // Ctrl-C is for this process, which ends it.
         command.process_group(0);
-        command.stdin(Stdio::null()).stdout(said).stderr(errors).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).current_dir(folder.path());
         let child = command.spawn().map_err(failed("start setpriv"))?;
         Ok(Self { child, folder })
     }
@@ -221,9 +221,9 @@ impl Processes {
                     .ok()
                     .flatten()
                     .map_or_else(|| "in an unknown way".to_owned(), |status| format!("with {status}"));
-                let said = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
-                let said = host::ssh::last_words(&said);
-                Err(BenchError::Machine(format!("the neighbour ended {how}: {said}")))
+                let output = fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+                let output = host::ssh::last_words(&output);
+                Err(BenchError::Machine(format!("the neighbour ended {how}: {output}")))
             }
         }
     }

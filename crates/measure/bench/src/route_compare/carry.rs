@@ -180,7 +180,7 @@ impl<'a> Carry<'a> {
             }
         };
         let mut counting = Counting::new(&mut *ready.tester, &counter);
-        let duration = self.plan.asked.duration;
+        let duration = self.plan.options.duration;
         let found = methods::load(&mut self.bench(&mut counting, false), &[], "memory of each packet", pps, duration)?;
         match found {
             Answer::Measured(_) => Ok(counting.last()),
@@ -277,7 +277,7 @@ impl<'a> Carry<'a> {
     ) -> Result<Option<Step>, BenchError> {
         let of_box = self.plan.beds.iter().find(|(n, _)| *n == id.cores).map_or(&[][..], |(_, split)| &split.of_box);
         let found =
-            methods::load(&mut self.bench(&mut *ready.tester, true), of_box, why, pps, self.plan.asked.duration)?;
+            methods::load(&mut self.bench(&mut *ready.tester, true), of_box, why, pps, self.plan.options.duration)?;
         Ok(match found {
             Answer::Measured(step) => Some(step),
             Answer::Not { reason } => {
@@ -304,7 +304,7 @@ impl<'a> Carry<'a> {
         let of_bed = self.courses.iter().filter(|c| c.id.cores == id.cores);
         let best = of_bed.flat_map(|c| c.way.setup.ceilings_pps.iter().copied()).fold(0.0, f64::max);
         let ceiling_pps = self.ceiling_of(id.cores);
-        let all = rates(best, self.plan.asked.loads);
+        let all = rates(best, self.plan.options.loads);
         for (_, pps) in all.into_iter().enumerate().filter(|(i, _)| self.plan.is_turn(pass, *i)) {
             if pps > 0.0 && ceiling_pps.is_some_and(|most| pps <= most) {
                 let step = self.load(id, ready, ("CPU time over the load", pps), progress)?;
@@ -333,9 +333,9 @@ impl<'a> Carry<'a> {
             frame_bytes: FRAME_BYTES,
             flows: FLOW_COUNT,
             goal,
-            rounds: plan.asked.rounds,
+            rounds: plan.options.rounds,
             latency_load: LATENCY_LOAD,
-            seconds_per_step: plan.asked.duration.as_secs_f64(),
+            seconds_per_step: plan.options.duration.as_secs_f64(),
             frequency_hz: FREQUENCY_HZ,
             beds,
             configurations: Vec::new(),

@@ -64,7 +64,7 @@ impl Forwarding {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct Options {
     /// The ways, in any order.
     pub ways: Vec<Forwarding>,
     pub cpus: CpuSet,
@@ -125,7 +125,7 @@ pub struct PlannedStep {
 /// Everything that is to be done.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    pub asked: Asked,
+    pub options: Options,
     pub steps: Vec<PlannedStep>,
     /// Measurements that this machine does not allow.
     pub skipped: Vec<Skipped>,
@@ -140,26 +140,26 @@ impl Plan {
     ///
     /// # Errors
     /// [`BenchError::Setting`] without a way or without a CPU.
-    pub fn new(asked: Asked) -> Result<Self, BenchError> {
-        if asked.ways.is_empty() {
+    pub fn new(options: Options) -> Result<Self, BenchError> {
+        if options.ways.is_empty() {
             return Err(BenchError::Setting("there is no mode to compare".into()));
         }
         let beds: Vec<(u32, Cores)> =
-            (1..=CORES_MAX).filter_map(|n| Some((n, Cores::of_one_queue(&asked.cpus, n == 2)?))).collect();
+            (1..=CORES_MAX).filter_map(|n| Some((n, Cores::of_one_queue(&options.cpus, n == 2)?))).collect();
         if beds.is_empty() {
             return Err(BenchError::Setting("a comparison needs at least one CPU".into()));
         }
-        let skipped = (beds.len() < CORES_MAX as usize).then(|| second_core(&asked.cpus));
-        let request = request(&asked);
+        let skipped = (beds.len() < CORES_MAX as usize).then(|| second_core(&options.cpus));
+        let request = request(&options);
         let mut settings = Settings::of(&request)?;
         settings.preset.latency.loads = vec![LATENCY_LOAD];
         let of_bed = |&(cores, _): &(u32, Cores)| {
-            let wanted = Forwarding::ALL.into_iter().filter(|f| asked.ways.contains(f));
+            let wanted = Forwarding::ALL.into_iter().filter(|f| options.ways.contains(f));
             wanted.map(move |forwarding| WayId { forwarding, cores }).collect::<Vec<_>>()
         };
         let ways: Vec<WayId> = beds.iter().flat_map(of_bed).collect();
-        let steps = steps(&asked, &ways, &beds, &settings);
-        Ok(Self { asked, steps, skipped: skipped.into_iter().collect(), ways, beds, request, settings })
+        let steps = steps(&options, &ways, &beds, &settings);
+        Ok(Self { options, steps, skipped: skipped.into_iter().collect(), ways, beds, request, settings })
     }
 
     /// Seconds that all steps take.
@@ -174,7 +174,7 @@ impl Plan {
 
     /// The turn of load `i`: passes take the loads alternately, so that a disturbance does not meet one part of a curve alone.
     pub(super) fn is_turn(&self, pass: u32, load: usize) -> bool {
-        load as u32 % self.asked.rounds == pass
+        load as u32 % self.options.rounds == pass
     }
 }
 
@@ -188,15 +188,15 @@ fn second_core(usable: &CpuSet) -> Skipped {
     }
 }
 
-fn request(asked: &Asked) -> Request {
-    let keys = asked.ways.iter().map(|way| way.kind().key().to_owned());
+fn request(options: &Options) -> Request {
+    let keys = options.ways.iter().map(|way| way.kind().key().to_owned());
     Request {
         boxes: Boxes::Lab(std::iter::once(WIRE.to_owned()).chain(keys).collect()),
         frames: vec![FrameSpec::Size { bytes: FRAME_BYTES }],
         tests: vec![Test::Throughput, Test::Latency],
         preset: "quick".into(),
-        loss_ratio: asked.loss_ratio,
-        trial_s: Some(asked.duration.as_secs_f64()),
+        loss_ratio: options.loss_ratio,
+        trial_s: Some(options.duration.as_secs_f64()),
         repeats: None,
         one_way: true,
         flows: FLOW_COUNT,
@@ -204,13 +204,13 @@ fn request(asked: &Asked) -> Request {
         rules: RULE_COUNT,
         rule_order: RuleOrder::Study,
         bridged: false,
-        cpus: asked.cpus.clone(),
+        cpus: options.cpus.clone(),
     }
 }
 
-fn steps(asked: &Asked, ways: &[WayId], beds: &[(u32, Cores)], settings: &Settings) -> Vec<PlannedStep> {
+fn steps(options: &Options, ways: &[WayId], beds: &[(u32, Cores)], settings: &Settings) -> Vec<PlannedStep> {
     let more = settings.preset.drain.quiet + Duration::from_millis(120);
-    let load_s = (asked.duration + more).as_secs_f64();
+    let load_s = (options.duration + more).as_secs_f64();
     let of = |what| seconds_of(what, settings);
     let ceilings = beds.iter().map(|&(cores, _)| PlannedStep {
         what: What::Ceiling { cores },
@@ -220,19 +220,19 @@ fn steps(asked: &Asked, ways: &[WayId], beds: &[(u32, Cores)], settings: &Settin
     // Latency is measured at two loads; memory and CPU time at the throughput are a load each.
     let round_s =
         BUILD_S + of(Measurement::Test(Test::Throughput)) + 2.0 * of(Measurement::Test(Test::Latency)) + 2.0 * load_s;
-    let rounds = (0..asked.rounds).flat_map(|round| {
+    let rounds = (0..options.rounds).flat_map(|round| {
         ways.iter().enumerate().map(move |(way, id)| PlannedStep {
             what: What::Round { round, way },
-            name: format!("{id}, round {} of {}", round + 1, asked.rounds),
+            name: format!("{id}, round {} of {}", round + 1, options.rounds),
             seconds: round_s,
         })
     });
-    let passes = asked.rounds.min(asked.loads);
+    let passes = options.rounds.min(options.loads);
     let loads = (0..passes).flat_map(|pass| {
-        let number = (0..asked.loads).filter(|load| load % asked.rounds == pass).count();
+        let number = (0..options.loads).filter(|load| load % options.rounds == pass).count();
         ways.iter().enumerate().map(move |(way, id)| PlannedStep {
             what: What::Loads { pass, way },
-            name: format!("{id}, {number} of {} loads", asked.loads),
+            name: format!("{id}, {number} of {} loads", options.loads),
             seconds: BUILD_S + load_s * number as f64,
         })
     });
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     fn plan(cpus: &str, rounds: u32, loads: u32) -> Plan {
-        let asked = Asked {
+        let options = Options {
             ways: vec![Forwarding::Routed, Forwarding::None],
             cpus: cpus.parse().unwrap(),
             duration: Duration::from_millis(300),
@@ -252,7 +252,7 @@ mod tests {
             loads,
             loss_ratio: None,
         };
-        Plan::new(asked).unwrap()
+        Plan::new(options).unwrap()
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn nothing_to_compare_is_an_error() {
-        let asked = Asked { ways: Vec::new(), ..plan("0", 1, 1).asked };
-        assert!(Plan::new(asked).is_err());
+        let options = Options { ways: Vec::new(), ..plan("0", 1, 1).options };
+        assert!(Plan::new(options).is_err());
     }
 }

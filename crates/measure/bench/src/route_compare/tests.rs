@@ -124,7 +124,7 @@ fn compare(
     cpus: &str,
     stop_at: usize,
 ) -> Result<Option<model::route_compare::RouteCompare>, BenchError> {
-    let plan = Plan::new(Asked {
+    let plan = Plan::new(Options {
         ways: Forwarding::ALL.to_vec(),
         cpus: cpus.parse().unwrap(),
         duration: Duration::from_millis(300),

@@ -35,7 +35,7 @@ pub trait Benches {
 
 /// The steps that `saved` asks for, with their times.
 pub fn plan_of(saved: &Saved, settings: &Settings) -> Vec<Step> {
-    plan::steps(&saved.asked, &|what| measure::seconds(what, settings))
+    plan::steps(&saved.request, &|what| measure::seconds(what, settings))
 }
 
 /// Does all steps of `saved` that are not done yet. However it ends, what was measured is kept, and the run is marked.
@@ -152,7 +152,7 @@ impl Carry<'_> {
         setup.addressing.clone_from(&ready.addressing);
         let modes = &mut self.saved.run.modes;
         if modes.iter().all(|m| m.key != key) {
-            let mut points: Vec<Point> = self.saved.asked.frames.iter().cloned().map(Point::new).collect();
+            let mut points: Vec<Point> = self.saved.request.frames.iter().cloned().map(Point::new).collect();
             // The ceilings were measured with the first one.
             for (point, with) in points.iter_mut().zip(modes.first().iter().flat_map(|m| &m.points)) {
                 point.ceiling_pps = with.ceiling_pps;

@@ -27,7 +27,8 @@ pub struct Begun {
 pub struct Saved {
     #[serde(flatten)]
     pub run: BenchRun,
-    pub asked: Request,
+    #[serde(rename = "asked")]
+    pub request: Request,
     /// Steps that are done, or that found nothing to measure.
     pub done: Vec<StepId>,
     /// Reasons why something could not be measured.

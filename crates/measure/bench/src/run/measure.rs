@@ -45,11 +45,11 @@ impl Settings {
     ///
     /// # Errors
     /// [`BenchError::Setting`] for a preset that there is not, or an override that makes no sense with it.
-    pub fn of(asked: &Request) -> Result<Self, BenchError> {
-        let mut preset = Preset::named(&asked.preset).ok_or_else(|| {
-            BenchError::Setting(format!("there is no preset `{}`; there are {}", asked.preset, NAMES.join(", ")))
+    pub fn of(request: &Request) -> Result<Self, BenchError> {
+        let mut preset = Preset::named(&request.preset).ok_or_else(|| {
+            BenchError::Setting(format!("there is no preset `{}`; there are {}", request.preset, NAMES.join(", ")))
         })?;
-        if let Some(loss_ratio) = asked.loss_ratio {
+        if let Some(loss_ratio) = request.loss_ratio {
             // What the user asks for is the one goal.
             preset.goals.truncate(1);
             for goal in &mut preset.goals {
@@ -61,16 +61,16 @@ impl Settings {
             preset.latency.loss_ratio = preset.latency.loss_ratio.max(loss_ratio);
         }
         for goal in &mut preset.goals {
-            override_trials(goal, asked.trial_s, asked.repeats);
+            override_trials(goal, request.trial_s, request.repeats);
         }
-        if let Some(s) = asked.trial_s {
+        if let Some(s) = request.trial_s {
             let trial = Duration::from_secs_f64(s);
             preset.loss_curve.trial = trial;
             preset.ceiling.trial = preset.ceiling.trial.min(trial);
         }
-        let changed = asked.loss_ratio.is_some() || asked.trial_s.is_some() || asked.repeats.is_some();
-        let name = if changed { "custom".to_owned() } else { asked.preset.clone() };
-        let wire = !matches!(asked.boxes, super::Boxes::Ports(..));
+        let changed = request.loss_ratio.is_some() || request.trial_s.is_some() || request.repeats.is_some();
+        let name = if changed { "custom".to_owned() } else { request.preset.clone() };
+        let wire = !matches!(request.boxes, super::Boxes::Ports(..));
         Ok(Self { preset, name, observe: true, wire, reset_ways: if wire { 2 } else { 1 } })
     }
 
@@ -231,28 +231,28 @@ fn take<T>(answer: Answer<T>, unmeasured: &mut Vec<String>) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn asked() -> Request {
+    fn request() -> Request {
         Request::simulated(&["router"], &[Test::Throughput])
     }
 
     #[test]
     fn overrides_make_a_goal_of_their_own() {
-        let plain = Settings::of(&asked()).unwrap();
+        let plain = Settings::of(&request()).unwrap();
         assert_eq!((plain.name.as_str(), &plain.preset), ("quick", &Preset::named("quick").unwrap()));
         let custom =
-            Request { loss_ratio: Some(0.0), trial_s: Some(0.2), repeats: Some(5), preset: "mlr".into(), ..asked() };
+            Request { loss_ratio: Some(0.0), trial_s: Some(0.2), repeats: Some(5), preset: "mlr".into(), ..request() };
         let settings = Settings::of(&custom).unwrap();
         let [goal] = &settings.preset.goals[..] else { panic!("{:?}", settings.preset.goals) };
         assert_eq!((settings.name.as_str(), goal.name.as_str(), goal.loss_ratio), ("custom", "no loss", 0.0));
         assert!((goal.sum_s - 1.0).abs() < 1e-9 && goal.initial_s <= goal.trial_s && goal.trial_s == 0.2);
-        let message = Settings::of(&Request { preset: "fast".into(), ..asked() }).unwrap_err().to_string();
+        let message = Settings::of(&Request { preset: "fast".into(), ..request() }).unwrap_err().to_string();
         assert!(message.contains("`fast`") && message.contains("rfc2544"), "{message}");
     }
 
     #[test]
     fn stricter_presets_take_longer() {
         let of = |preset: &str, test| {
-            let settings = Settings::of(&Request { preset: preset.into(), ..asked() }).unwrap();
+            let settings = Settings::of(&Request { preset: preset.into(), ..request() }).unwrap();
             seconds(What::Test(test), &settings)
         };
         for test in Test::ALL {

@@ -47,18 +47,18 @@ pub struct Step {
 
 /// The steps of a run: the ceilings of all kinds of frames first, then mode by mode, frame by frame, test by test. `seconds` says how
 /// long a step takes.
-pub fn steps(asked: &Request, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
-    let modes = asked.boxes.modes();
-    let tests = asked.tests_with_needs();
+pub fn steps(request: &Request, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
+    let modes = request.boxes.modes();
+    let tests = request.tests_with_needs();
     // An outside box has the same ports as the tester's ceiling; a lab's is that of its wire.
-    let ceilings_of = match &asked.boxes {
+    let ceilings_of = match &request.boxes {
         super::request::Boxes::Lab(_) | super::request::Boxes::Guests(_) => WIRE.to_owned(),
         super::request::Boxes::Ports(..) => super::request::PORTS.to_owned(),
     };
-    let ceilings = asked.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));
+    let ceilings = request.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));
     let of_modes = modes.iter().flat_map(|mode| {
         let tests = &tests;
-        asked
+        request
             .frames
             .iter()
             .flat_map(move |frame| tests.iter().map(move |&test| (mode.clone(), frame, What::Test(test))))

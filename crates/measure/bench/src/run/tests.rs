@@ -100,8 +100,8 @@ fn benches() -> SimBenches {
 }
 
 fn saved(modes: &[&str], tests: &[Test]) -> Saved {
-    let asked = Request::simulated(modes, tests);
-    let settings = Settings::of(&asked).unwrap();
+    let request = Request::simulated(modes, tests);
+    let settings = Settings::of(&request).unwrap();
     let setup = Setup {
         preset: settings.name,
         goals: settings.preset.goals,
@@ -124,14 +124,14 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         conclusion: String::new(),
         notes: Vec::new(),
     };
-    Saved { run, asked, done: Vec::new(), begun: None, remarks: Vec::new() }
+    Saved { run, request, done: Vec::new(), begun: None, remarks: Vec::new() }
 }
 
 /// Goes on with what is in `file` until `trials` more are made.
 fn go(file: &mut RunFile, benches: &mut SimBenches, trials: u32) -> (Result<(), BenchError>, Vec<String>) {
     let stop = AtomicBool::new(false);
     let mut saved = load(file.path()).unwrap();
-    let settings = Settings::of(&saved.asked).unwrap();
+    let settings = Settings::of(&saved.request).unwrap();
     let mut watch = StopAfter { trials, stop: &stop, begun: Vec::new() };
     let control = &mut Control { stop: &stop, progress: &mut watch };
     let result = carry_out(&mut saved, &settings, benches, file, control);
@@ -236,7 +236,7 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
     let begun = saved(&["router"], &[Test::Throughput]);
     let mut file = file(&folder, &begun);
     let (mut saved, stop) = (begun, AtomicBool::new(false));
-    let settings = Settings::of(&saved.asked).unwrap();
+    let settings = Settings::of(&saved.request).unwrap();
     let mut watch = StopAfter { trials: u32::MAX, stop: &stop, begun: Vec::new() };
     let mut benches = benches();
     let control = &mut Control { stop: &stop, progress: &mut watch };
@@ -245,7 +245,7 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
     let found = load(file.path()).unwrap();
     let Status::Partial { reason, .. } = &found.run.status else { panic!("{:?}", found.run.status) };
     assert!(reason.contains("has not ended"), "{reason}");
-    told_what_was_begun(file.path(), &found);
+    assert_names_begun_step(file.path(), &found);
     go(&mut file, &mut benches, u32::MAX).0.unwrap();
     assert!(benches.made.get() < 2 * made, "the trials in the file are not made again");
     assert_eq!(timeless(load(file.path()).unwrap()), timeless(saved));
@@ -253,7 +253,7 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
 }
 
 /// Reports name the step that was begun, and have its trials.
-fn told_what_was_begun(path: &std::path::Path, found: &Saved) {
+fn assert_names_begun_step(path: &std::path::Path, found: &Saved) {
     let begun = found.begun.as_ref().unwrap();
     assert_eq!(begun.step.to_string(), "router, 1518, throughput");
     let shown = load_run(path).unwrap();

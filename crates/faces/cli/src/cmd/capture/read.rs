@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, Outcome, cannot_write, note, print, print_json},
-    signals::asked_flag,
+    signals::report_flag,
 };
 
 /// Encoded bytes that are gathered before they are written.
@@ -70,7 +70,7 @@ impl Sink {
 
 pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let path = config.read.clone().unwrap_or_default();
-    let asked = asked_flag()?;
+    let report_requested = report_flag()?;
     let capture = &config.capture;
     let mut file = CaptureFile::open(&path, &capture.filter)?;
     let link_type = file.link_type();
@@ -97,7 +97,7 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let (mut packets, mut bytes, mut read) = (0u64, 0u64, true);
     while read && capture.count.is_none_or(|most| packets < most) {
-        if asked.swap(false, Ordering::Relaxed) {
+        if report_requested.swap(false, Ordering::Relaxed) {
             note(passed(packets, file.read()));
         }
         let more = file.next(|frame| {

@@ -91,8 +91,8 @@ pub(super) fn notice(notice: &Notice) {
 }
 
 /// The lines on standard error before a capture begins.
-pub(super) fn before(told: &Note<'_>) {
-    match told {
+pub(super) fn before(notice: &Note<'_>) {
+    match notice {
         Note::Without { interface, error } => note(format_args!("any: without {interface}: {error}")),
         Note::FiltersHere { filter } => note(format_args!(
             "the kernel does not run the filter `{filter}` (its program loops, or is too long): every packet comes to this process, which filters"

@@ -54,11 +54,11 @@ pub(super) fn count_from_now(state: &StateArg, root: &Root) -> Result<(), Failur
 pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failure> {
     let path = file(&args.state);
     if names == [NONE] {
-        let said = match Acknowledged::forget(&path)? {
+        let message = match Acknowledged::forget(&path)? {
             true => "Nothing is acknowledged any more; counts begin at boot.",
             false => "Nothing was acknowledged.",
         };
-        return print(&with_end(said)).map(|()| Outcome::Fine);
+        return print(&with_end(message)).map(|()| Outcome::Fine);
     }
     let wanted = Selection::parse(names)?;
     let mut evidence = Evidence::gather(&Root::live(), args.role)?;
@@ -81,13 +81,13 @@ pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failur
         None => a.check.clone(),
     };
     let aside: Vec<String> = acknowledged.accepted.iter().map(name).collect();
-    let mut said = "Counts begin now.".to_owned();
+    let mut message = "Counts begin now.".to_owned();
     if !aside.is_empty() {
-        said.push_str(&format!(" Set aside: {}.", aside.join(", ")));
+        message.push_str(&format!(" Set aside: {}.", aside.join(", ")));
     }
     let bad = left.iter().filter(|f| f.verdict == Verdict::Bad).count();
     if names.is_empty() && bad > 0 {
-        said.push_str(&format!(" {bad} bad stay: name them to set them aside."));
+        message.push_str(&format!(" {bad} bad stay: name them to set them aside."));
     }
-    print(&with_end(&format!("{said}\nTake it back: evenkeel doctor --ack none"))).map(|()| Outcome::Fine)
+    print(&with_end(&format!("{message}\nTake it back: evenkeel doctor --ack none"))).map(|()| Outcome::Fine)
 }

@@ -114,13 +114,13 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     let comparison = compare(&reports(&answers));
     let failed = answers.iter().filter(|node| node.report.is_none()).count();
     let findings = answers.iter().filter_map(|node| node.report.as_ref()).any(Report::has_findings);
-    let asked = answers.len();
+    let total = answers.len();
     let text = if common.json {
         json("doctor.nodes", Nodes { nodes: answers, comparison })?
     } else {
         let look = Look::of_stdout();
         let text = nodes_text(&answers, look);
-        match asked - failed {
+        match total - failed {
             0 | 1 => text,
             _ => format!("{text}\n{}", compare_text(&comparison, look, common.all)),
         }
@@ -130,8 +130,8 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     match failed {
         0 => Ok(outcome),
         _ => {
-            let machines = if asked == 1 { "machine" } else { "machines" };
-            Err(Failure::lacking(anyhow!("{failed} of {asked} {machines} gave no report (named above)")))
+            let machines = if total == 1 { "machine" } else { "machines" };
+            Err(Failure::lacking(anyhow!("{failed} of {total} {machines} gave no report (named above)")))
         }
     }
 }

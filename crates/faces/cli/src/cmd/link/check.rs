@@ -21,7 +21,7 @@ use model::{
 };
 use report::{Look, compare_text, link_check_text, nodes_text};
 
-use super::asked;
+use super::broker_status;
 use crate::{
     failure::{Failure, Outcome, json, note_within, print_verdict},
     time::{seconds_within, time},
@@ -64,7 +64,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Result<Outcome, Failure>, LinkErro
             Err(error) => return Ok(Err(error.into())),
         },
     };
-    let status = asked()?;
+    let status = broker_status()?;
     let mut found = check::check(&status, |address, bytes| {
         match broker::ask(&Command::Ping { address: address.to_owned(), bytes, timeout: args.wait })? {
             Answer::Ping(came) => Ok(came.is_some()),

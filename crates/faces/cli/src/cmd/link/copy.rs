@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use link::{LinkError, copy};
 use model::units;
 
-use super::{address_of, asked};
+use super::{address_of, broker_status};
 use crate::failure::{Failure, Outcome, print, print_json};
 
 /// Copy a file to another node, and check its SHA-256 there.
@@ -45,7 +45,7 @@ pub(super) fn run(args: &CopyArgs) -> Result<Result<Outcome, Failure>, LinkError
         Ok(meta) if meta.is_file() => meta.len(),
         _ => return Ok(Err(Failure::usage(anyhow!("{shown} is no plain file")))),
     };
-    let Ok(address) = address_of(&asked()?, node)?.parse() else {
+    let Ok(address) = address_of(&broker_status()?, node)?.parse() else {
         return Err(LinkError::NoNode { name: node.to_owned() });
     };
     let style = "{bar:30} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";

@@ -14,7 +14,7 @@ use link::{
 };
 use model::{link::LinkPing, units};
 
-use super::{address_of, asked};
+use super::{address_of, broker_status};
 use crate::{
     failure::{Failure, Outcome, print, print_json},
     signals::{Second, stop_flag},
@@ -52,7 +52,7 @@ pub(super) struct PingArgs {
 }
 
 pub(super) fn run(args: &PingArgs) -> Result<Result<Outcome, Failure>, LinkError> {
-    let address = address_of(&asked()?, &args.node)?;
+    let address = address_of(&broker_status()?, &args.node)?;
     let stop = match stop_flag(Second::Ends) {
         Ok(stop) => stop,
         Err(failure) => return Ok(Err(failure)),

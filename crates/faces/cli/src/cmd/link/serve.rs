@@ -176,14 +176,14 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
         let output = Arc::clone(&output);
         move |line: String| output.message(&visible_plain(&line))
     };
-    let tell = {
+    let notify = {
         let (say, output, is_json) = (say.clone(), Arc::clone(&output), args.json);
         move |what: String| match is_json {
             true => drop(json("link.event", serde_json::json!({ "what": what })).map(|text| output.show(text + "\n"))),
             false => say(what),
         }
     };
-    let service = BrokerService::open(held, &options, say.clone(), tell)?;
+    let service = BrokerService::open(held, &options, say.clone(), notify)?;
     privilege::drop_all_but(&rights::of_broker(settings))?;
     let carried = service.carried().to_owned();
     let broker = server.add(service)?;

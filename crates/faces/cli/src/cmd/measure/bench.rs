@@ -225,10 +225,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         Some(path) => run::load(path)?,
         None => config::begin(args, &host, guests)?,
     };
-    let settings = config::settings(&saved.asked)?;
+    let settings = config::settings(&saved.request)?;
     let steps = run::plan_of(&saved, &settings);
     if args.dry_run {
-        benches::check_plan(&saved.asked)?;
+        benches::check_plan(&saved.request)?;
         let plan = match args.output.as_json() {
             true => output::plan_json(&saved, &settings, &steps)?,
             false => output::plan(&saved, &settings, &steps),
@@ -236,7 +236,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         return print(&plan).map(|()| Outcome::Fine);
     }
     privilege::require_root("bench", &LAB_CAPABILITIES)?;
-    benches::check(&saved.asked)?;
+    benches::check(&saved.request)?;
     let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(|| config::default_file("bench"));
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;
@@ -249,11 +249,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         duration_words(left.iter().sum()),
         path.display()
     ));
-    saved.run.setup.stamps = benches::stamps(&saved.asked)?;
+    saved.run.setup.stamps = benches::stamps(&saved.request)?;
     // Whatever happens from here on, the file says how far it came.
     file.keep(&saved)?;
     let result = long_run(|control| -> Result<_, Failure> {
-        let mut benches = RealBenches::new(&saved.asked, &settings)?;
+        let mut benches = RealBenches::new(&saved.request, &settings)?;
         Ok(run::carry_out(&mut saved, &settings, &mut benches, &mut file, control))
     })?;
     // A run that ended before its first trial is not worth keeping.

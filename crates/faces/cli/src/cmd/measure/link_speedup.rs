@@ -134,7 +134,7 @@ pub(super) fn run(args: &SpeedupArgs) -> Result<Outcome, Failure> {
     let nodes = match (args.nodes.as_slice(), args.with.len() as u32) {
         ([], 0) => nodes.to_vec(),
         ([], others) => (1..=others + 1).collect(),
-        (asked, _) => asked.to_vec(),
+        (given, _) => given.to_vec(),
     };
     let plan = Plan::new(SpeedupOptions {
         nodes,
@@ -210,7 +210,7 @@ mod tests {
     fn a_share_leaves_something_to_divide() {
         assert_eq!((share("5%"), share("0"), share("0.25")), (Ok(0.05), Ok(0.0), Ok(0.25)));
         for wrong in ["1", "100%", "-0.1", "x", "NaN", "inf", ""] {
-            assert!(share(wrong).is_err_and(|said| said.contains("0.05")), "{wrong}");
+            assert!(share(wrong).is_err_and(|message| message.contains("0.05")), "{wrong}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use bench::route_compare::{Asked, Forwarding, Plan, RealStage, carry_out};
+use bench::route_compare::{Options, Forwarding, Plan, RealStage, carry_out};
 use clap::Args;
 use host::{Host, Root};
 use model::units::duration_words;
@@ -95,7 +95,7 @@ impl CompareArgs {
     /// Checks everything that can be checked before anything is made.
     fn plan(&self, host: &Host) -> Result<Plan, Failure> {
         let length = if self.quick { QUICK } else { USUAL };
-        Ok(Plan::new(Asked {
+        Ok(Plan::new(Options {
             ways: if self.modes.is_empty() { Forwarding::ALL.to_vec() } else { self.modes.clone() },
             cpus: cores::usable(host, self.cpus.as_ref())?,
             duration: self.duration.unwrap_or(length.duration),

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn events_are_sentences() {
-        let said = |what| {
+        let message = |what| {
             text(&ShieldEvent {
                 timestamp: "2026-01-02T03:04:05.5Z".into(),
                 attack: 7,
@@ -64,12 +64,12 @@ mod tests {
             })
         };
         let above = Exceeded { measure: Measure::Syn, rate: 30_000.0, limit: 5000.0, learned: false, headroom: false };
-        let began = said(Happened::Began(Picture { pps: 31_000.0, exceeded: vec![above], ..Picture::default() }));
+        let began = message(Happened::Began(Picture { pps: 31_000.0, exceeded: vec![above], ..Picture::default() }));
         assert_eq!(
             began,
             "03:04:05 UTC  attack 7 on 198.18.0.0/24: syn-flood began, 31.0 kpps; syn 30.0 kpps above 5.00 kpps"
         );
-        let step = said(Happened::Mitigating {
+        let step = message(Happened::Mitigating {
             step: 2,
             steps: 3,
             shadow: true,
@@ -77,6 +77,6 @@ mod tests {
             action: "challenge TCP SYN".to_owned(),
         });
         assert!(step.ends_with("step 2 of 3: challenge TCP SYN (only counted)"), "{step}");
-        assert!(said(Happened::Exhausted { unmitigated_pps: 1e6 }).contains("no step is left: "));
+        assert!(message(Happened::Exhausted { unmitigated_pps: 1e6 }).contains("no step is left: "));
     }
 }

@@ -113,7 +113,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     };
     match options.backend {
         Backend::Xdp => {
-            control(args, server, &requester, shield::run::xdp::start(&settings, &file).map_err(say_generic)?)
+            control(args, server, &requester, shield::run::xdp::start(&settings, &file).map_err(explain_generic)?)
         }
         Backend::Ring => control(args, server, &requester, ring::start(settings, file, options.threads().into())?),
     }
@@ -148,11 +148,11 @@ fn control<P: Upkeep + 'static>(
     let ended = shield.ended().ok_or_else(broken).and_then(|ended| ended.map_err(Failure::from));
     let failed = ended.as_ref().err().or(shown.as_ref().err());
     end_soon(failed.map_or(0, Failure::exit_code));
-    let said = match ended? {
+    let state = match ended? {
         Ended::Stopped => "shield removed",
         Ended::Left => "the shield stays, and no process runs it",
     };
-    say(format!("{name}: {said}"));
+    say(format!("{name}: {state}"));
     shown?;
     Ok(Outcome::Fine)
 }
@@ -170,7 +170,7 @@ fn emit(show: &Show) -> impl FnMut(Message) + 'static {
 }
 
 /// Says how to have generic mode, where that is the way out.
-fn say_generic(error: ShieldError) -> Failure {
+fn explain_generic(error: ShieldError) -> Failure {
     match error {
         ShieldError::Xdp(XdpError::NoNative { .. }) => {
             Failure::from(error).after("Ask for it with `--xdp-mode generic`")

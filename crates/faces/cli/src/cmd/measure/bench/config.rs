@@ -41,22 +41,22 @@ pub(super) fn default_file(verb: &str) -> PathBuf {
 
 /// Checks everything that can be checked before anything is made, and begins a run: of `guests`, or of the boxes that the flags name.
 pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -> Result<Saved, Failure> {
-    let (asked, remarks) = asked(args, host, guests.map(Boxes::Guests))?;
-    let settings = settings(&asked)?;
+    let (request, remarks) = request(args, host, guests.map(Boxes::Guests))?;
+    let settings = settings(&request)?;
     Ok(Saved {
         run: BenchRun {
             timestamp: host::machine::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: host::machine::describe(host),
-            setup: benches::setup(&asked, &settings)?,
+            setup: benches::setup(&request, &settings)?,
             modes: Vec::new(),
             status: Status::Partial { reason: "it has not begun".into(), begun: None },
             sources: sources::firewall_rates(),
             conclusion: String::new(),
             notes: Vec::new(),
         },
-        asked,
+        request,
         done: Vec::new(),
         begun: None,
         remarks,
@@ -64,12 +64,12 @@ pub(super) fn begin(args: &BenchArgs, host: &Host, guests: Option<GuestBoxes>) -
 }
 
 /// All that the presets and overrides come to.
-pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
-    Ok(Settings::of(asked)?)
+pub(super) fn settings(request: &Request) -> Result<Settings, Failure> {
+    Ok(Settings::of(request)?)
 }
 
 /// The request; without `made` with the boxes that the flags name.
-pub(super) fn asked(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Result<(Request, Vec<String>), Failure> {
+pub(super) fn request(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);
@@ -80,7 +80,7 @@ pub(super) fn asked(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Resul
     let mut tests = tests;
     tests.sort_unstable();
     tests.dedup();
-    let mut asked = Request {
+    let mut request = Request {
         boxes: made.map_or_else(|| boxes(args), Ok)?,
         frames: Vec::new(),
         tests,
@@ -97,8 +97,8 @@ pub(super) fn asked(args: &BenchArgs, host: &Host, made: Option<Boxes>) -> Resul
         cpus: rig::cores::usable(host, args.cpus.as_ref())?,
     };
     let mut remarks: Vec<String> = frames::least_note(family).into_iter().collect();
-    asked.frames = frames(args, &asked, &mut remarks)?;
-    Ok((asked, remarks))
+    request.frames = frames(args, &request, &mut remarks)?;
+    Ok((request, remarks))
 }
 
 fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
@@ -119,9 +119,9 @@ fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
 }
 
 /// The frames, each of them laid out once, so that what cannot be sent is told now.
-fn frames(args: &BenchArgs, asked: &Request, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
+fn frames(args: &BenchArgs, request: &Request, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
-    let rehearsal = benches::rehearsal(asked);
+    let rehearsal = benches::rehearsal(request);
     let mut all = match &args.sizes {
         Some(text) => frames::parse(text, family)?,
         None if args.datagrams.is_none() && !args.imix && args.replay.is_none() => frames::rfc2544(family),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ::bench::{
-    guest::{Asked, Plan, carry_out},
+    guest::{Options, Plan, carry_out},
     run::{GuestBoxes, TAPS},
 };
 use ::guest::{Kernel, Nic};
@@ -60,8 +60,8 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
     let nics = if args.nic.is_empty() { Nic::MODELS.to_vec() } else { args.nic.clone() };
     let nics = once(nics);
     let runs = args.repeats.unwrap_or(RUN_COUNT);
-    let plan = Plan::new(Asked { nics, runs, exit_ns: args.exit_ns }, &kernel);
-    let Some(first) = plan.asked.nics.first() else {
+    let plan = Plan::new(Options { nics, runs, exit_ns: args.exit_ns }, &kernel);
+    let Some(first) = plan.options.nics.first() else {
         return Err(Failure::lacking(anyhow!("no card model is left; {}", plan.skipped.join("; "))));
     };
     let program = program()?;
@@ -80,7 +80,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host) -> Result<Chosen, Failure> {
         let mut modes: Vec<String> = compared.then(|| TAPS.to_owned()).into_iter().collect();
         for kind in kinds {
             modes.extend(bare.contains(&kind).then(|| kind.to_owned()));
-            modes.extend(plan.asked.nics.iter().map(|nic| format!("{}:{kind}", nic.key())));
+            modes.extend(plan.options.nics.iter().map(|nic| format!("{}:{kind}", nic.key())));
         }
         return Ok(Chosen::Measured(GuestBoxes { modes, kernel: kernel.image, evenkeel: program, emulated: false }));
     };
@@ -128,11 +128,11 @@ fn count(
             "{emulated}; instead of --save FILE write `--json > FILE`, which `evenkeel report show` reads"
         )));
     }
-    let runs = plan.asked.runs;
-    let seconds = (CARD_S + RUN_S * f64::from(runs)) * plan.asked.nics.len() as f64;
+    let runs = plan.options.runs;
+    let seconds = (CARD_S + RUN_S * f64::from(runs)) * plan.options.nics.len() as f64;
     let about = duration_words(seconds);
     if args.dry_run {
-        let names: Vec<String> = plan.asked.nics.iter().map(ToString::to_string).collect();
+        let names: Vec<String> = plan.options.nics.iter().map(ToString::to_string).collect();
         if as_json {
             let planned = serde_json::json!({
                 "kernel": kernel.release,
@@ -156,7 +156,7 @@ fn count(
     note(format_args!(
         "evenkeel: an emulated guest of Linux {} for each card model ({}), about {about}",
         kernel.release,
-        plan.asked.nics.len()
+        plan.options.nics.len()
     ));
     let all_work = |found: &GuestRun| {
         found.cards.iter().all(|card| card.verbs.iter().all(|verb| verb.outcome != VerbOutcome::Fails))

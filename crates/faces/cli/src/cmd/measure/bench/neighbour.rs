@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::bench::{
     BenchError, Cores,
     benches::RealBenches,
-    neighbour::{self, Asked, Form, Guests, Plan, Remedy, Spot},
+    neighbour::{self, Options, Form, Guests, Plan, Remedy, Spot},
     run::{Boxes, GuestBoxes, Request},
 };
 use ::guest::Kernel;
@@ -58,21 +58,21 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     if let Some(remedy) = remedy {
         return Err(Failure::usage(anyhow!("{} is not for a guest, which has no thread of NAPI here", remedy.key())));
     }
-    let (mut asked, _) = config::asked(args, host, boxes.map(Boxes::Guests))?;
+    let (mut request, _) = config::request(args, host, boxes.map(Boxes::Guests))?;
     if args.sizes.is_none() {
-        asked.frames = vec![FrameSpec::Size { bytes: FRAME_BYTES }];
+        request.frames = vec![FrameSpec::Size { bytes: FRAME_BYTES }];
     }
-    if asked.frames.len() > 1 {
+    if request.frames.len() > 1 {
         return Err(Failure::usage(anyhow!("--neighbour measures frames of one size: name one with --sizes")));
     }
     if args.dut.is_empty() {
-        asked.boxes = Boxes::Lab(vec!["router".into()]);
+        request.boxes = Boxes::Lab(vec!["router".into()]);
     }
-    let preset = PRESETS.iter().find(|(name, ..)| *name == asked.preset);
+    let preset = PRESETS.iter().find(|(name, ..)| *name == request.preset);
     let Some(&(_, rounds, trial)) = preset else {
         // Names the presets.
-        config::settings(&asked)?;
-        return Err(Failure::usage(anyhow!("there is no preset `{}`", asked.preset)));
+        config::settings(&request)?;
+        return Err(Failure::usage(anyhow!("there is no preset `{}`", request.preset)));
     };
     let (rounds, trial) = (args.repeats.unwrap_or(rounds), args.trial.unwrap_or(trial));
     if rounds < ROUNDS_MIN {
@@ -81,17 +81,17 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
         )));
     }
     // Both belong to the rounds here, not to the search for the throughput.
-    (asked.repeats, asked.trial_s) = (None, None);
-    let settings = config::settings(&asked)?;
-    let plan = plan(args, host, &asked, rounds)?;
-    let seconds = seconds(&asked, &plan, trial);
+    (request.repeats, request.trial_s) = (None, None);
+    let settings = config::settings(&request)?;
+    let plan = plan(args, host, &request, rounds)?;
+    let seconds = seconds(&request, &plan, trial);
     if args.dry_run {
         let skipped: String = plan.skipped.iter().map(|left| format!("Left out, {left}.\n")).collect();
-        let boxes = asked.boxes.modes().join(", ");
+        let boxes = request.boxes.modes().join(", ");
         let conditions = plan.conditions();
         if as_json {
             let planned = serde_json::json!({
-                "boxes": asked.boxes.modes(),
+                "boxes": request.boxes.modes(),
                 "rounds": rounds,
                 "conditions": plan.words(),
                 "trial_s": trial.as_secs_f64(),
@@ -115,7 +115,7 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     let page = OutFile::open(page, NeighbourRun::PAGE)?;
     let file = args.save.clone().unwrap_or_else(|| config::default_file("bench-neighbour"));
     let save = OutFile::open(Some(&file), "run")?;
-    let mut run = neighbour::begun(host, &asked, (&plan, guests), trial)?;
+    let mut run = neighbour::begun(host, &request, (&plan, guests), trial)?;
     note(format_args!(
         "evenkeel: {rounds} rounds of {} conditions, about {}; load average {:.2}",
         plan.conditions(),
@@ -123,8 +123,8 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
         run.load_average
     ));
     let result = long_run(|control| -> Result<_, Failure> {
-        let mut benches = RealBenches::new(&asked, &settings)?.threaded(plan.threaded());
-        Ok(neighbour::measure((&asked, &settings, &plan, trial), guests, &mut benches, &mut run, control))
+        let mut benches = RealBenches::new(&request, &settings)?.threaded(plan.threaded());
+        Ok(neighbour::measure((&request, &settings, &plan, trial), guests, &mut benches, &mut run, control))
     })?;
     let nothing = run.boxes.is_empty();
     if !nothing {
@@ -144,13 +144,13 @@ pub(super) fn run(args: &BenchArgs, host: &Host, boxes: Option<GuestBoxes>) -> R
     }
 }
 
-fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<Plan, Failure> {
-    let cores = Cores::split(&asked.cpus)?;
+fn plan(args: &BenchArgs, host: &Host, request: &Request, rounds: u32) -> Result<Plan, Failure> {
+    let cores = Cores::split(&request.cpus)?;
     let of_box = |cpu: &&host::picture::Cpu| cores.of_box.contains(&cpu.id);
     let siblings = host.cpus.iter().filter(of_box).flat_map(|cpu| cpu.siblings.iter().collect::<Vec<_>>());
-    let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && asked.cpus.contains(*cpu)).collect();
+    let siblings: CpuSet = siblings.filter(|cpu| !cores.of_box.contains(cpu) && request.cpus.contains(*cpu)).collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let wanted = Asked {
+    let wanted = Options {
         neighbours: once(args.neighbour.iter().copied()),
         forms: if args.neighbour_as.is_empty() { vec![Form::Process] } else { once(args.neighbour_as.iter().copied()) },
         spots: if args.neighbour_on.is_empty() { vec![Spot::Box] } else { args.neighbour_on.clone() },
@@ -158,12 +158,12 @@ fn plan(args: &BenchArgs, host: &Host, asked: &Request, rounds: u32) -> Result<P
         rounds,
         seed: args.seed.unwrap_or(now),
     };
-    Ok(Plan::new(wanted, &cores, &asked.cpus, &siblings)?)
+    Ok(Plan::new(wanted, &cores, &request.cpus, &siblings)?)
 }
 
 /// The kernel and programs of neighbours that are guests; none if none is.
 fn guests(args: &BenchArgs, plan: &Plan) -> Result<Option<Guests>, Failure> {
-    if !plan.asked.forms.contains(&Form::Guest) {
+    if !plan.options.forms.contains(&Form::Guest) {
         return Ok(None);
     }
     let kernel = Kernel::open(args.guest_kernel.as_deref())?;
@@ -171,9 +171,9 @@ fn guests(args: &BenchArgs, plan: &Plan) -> Result<Option<Guests>, Failure> {
     Ok(Some(Guests::prepare(kernel, &program)?))
 }
 
-fn seconds(asked: &Request, plan: &Plan, trial: Duration) -> f64 {
+fn seconds(request: &Request, plan: &Plan, trial: Duration) -> f64 {
     let condition = 3.0 * (trial.as_secs_f64() + TRIAL_MORE_S) + START_S;
     let round = condition * plan.conditions() as f64 + BOOT_S * plan.guests() as f64;
-    let boxes = asked.boxes.modes().len() as f64;
-    SEARCH_S + boxes * (SEARCH_S + round * f64::from(plan.asked.rounds))
+    let boxes = request.boxes.modes().len() as f64;
+    SEARCH_S + boxes * (SEARCH_S + round * f64::from(plan.options.rounds))
 }
