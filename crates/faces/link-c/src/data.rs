@@ -96,20 +96,20 @@ pub(crate) unsafe extern "C" fn ek_link_receive_many(
             let iovec { iov_base, iov_len } = unsafe { at.read() };
             // SAFETY: the caller says that these bytes may be written; they are used in this call alone.
             let came = unsafe { place(iov_base, iov_len) }.map(|place| link.engine.receive(handle, place));
-            let tell = |len| {
+            let set_len = |len| {
                 // SAFETY: as where it was read; the caller says that it may be written.
                 unsafe { at.write(iovec { iov_base, iov_len: len }) }
             };
             let stopped = match came {
                 Ok(Ok(Some(len))) => {
-                    tell(len);
+                    set_len(len);
                     received += 1;
                     continue;
                 }
                 Ok(Ok(None)) if link.engine.is_at_end(handle) => return Ok(received),
                 Ok(Ok(None)) => NONE_YET,
                 Ok(Err(LinkError::Short(len))) if received == 0 => {
-                    tell(len);
+                    set_len(len);
                     SHORT
                 }
                 Ok(Err(error)) => error.into(),

@@ -72,8 +72,10 @@ pub enum XdpError {
     Taken { interface: String, place: &'static str, id: u32 },
     #[error("another of evenkeel's features came to {interface} at the same moment; start this one again")]
     Raced { interface: String },
-    #[error("{interface} runs evenkeel's chain in {runs} mode, for {users}: join it in that mode, not in {asked} mode")]
-    OtherMode { interface: String, runs: XdpMode, asked: XdpMode, users: String },
+    #[error(
+        "{interface} runs evenkeel's chain in {runs} mode, for {users}: join it in that mode, not in {requested} mode"
+    )]
+    OtherMode { interface: String, runs: XdpMode, requested: XdpMode, users: String },
     #[error(
         "{interface} runs the chain `{}` (program {}) of another version of evenkeel, which this one cannot join: end what that version runs \
          on {interface} first", attached.name, attached.id

@@ -25,7 +25,7 @@ use crate::counters::PerCpu;
 /// A kernel program that could not be loaded, or one of its maps not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    #[error("cannot load the kernel program `{program}`: {source}{help}{}", said(log))]
+    #[error("cannot load the kernel program `{program}`: {source}{help}{}", of_verifier(log))]
     Load {
         program: &'static str,
         /// The last lines of the verifier's log; empty if it said nothing.
@@ -117,7 +117,7 @@ pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> Progra
     ProgramError::Verifier { program, log }
 }
 
-fn said(log: &str) -> String {
+fn of_verifier(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the kernel's verifier: {log}") }
 }
 
@@ -335,9 +335,9 @@ pub(crate) fn quiet_libbpf() {
 fn verifier_log(message: &str) -> Option<String> {
     let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
     let log = log.split("-- END PROG LOAD LOG").next().unwrap_or(log);
-    let said: Vec<&str> =
+    let lines: Vec<&str> =
         log.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
-    let last = &said[said.len().saturating_sub(3)..];
+    let last = &lines[lines.len().saturating_sub(3)..];
     (!last.is_empty()).then(|| last.join(" / "))
 }
 
@@ -362,18 +362,18 @@ mod tests {
         let mut open = program.open::<crate::skel::xsk_redirect::XskRedirectSkelBuilder>(&mut object).unwrap();
         open.progs.xsk_redirect.set_prog_type(libbpf_rs::ProgramType::SocketFilter);
         let Err(error) = program.load(open) else { panic!("it loads") };
-        let said = error.to_string();
+        let message = error.to_string();
         assert!(!error.is_denied() && error.class() == ErrorClass::Internal, "{error:?}");
-        assert!(said.starts_with("the kernel's verifier (Linux "), "{said}");
+        assert!(message.starts_with("the kernel's verifier (Linux "), "{message}");
         for word in [
             ") refused the kernel program `xsk_redirect`, compiled by ",
             "clang",
             "cannot use helper",
             "docs/kernels.md",
         ] {
-            assert!(said.contains(word), "{said}");
+            assert!(message.contains(word), "{message}");
         }
-        assert!(!said.contains("CAP_") && !said.contains('\n'), "{said}");
+        assert!(!message.contains("CAP_") && !message.contains('\n'), "{message}");
     }
 
     #[test]

@@ -63,8 +63,8 @@ fn open(of: Pid, flags: libc::c_uint) -> io::Result<PidFd> {
 /// # Errors
 /// /proc cannot be read; there is no such thread.
 pub fn process_of(thread: Pid) -> io::Result<Pid> {
-    let told = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
-    let process = told.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status"))?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
     process.map(Pid::from_raw).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
@@ -87,13 +87,13 @@ mod tests {
     #[test]
     fn a_thread_leads_to_the_descriptors_of_its_process() {
         let (mut reader, mut writer) = std::io::pipe().unwrap();
-        let (sender, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             sender.send(nix::unistd::gettid()).unwrap();
             let _ = ended.recv();
         });
-        let tid = told.recv().unwrap();
+        let tid = receiver.recv().unwrap();
         assert_ne!(tid, nix::unistd::getpid());
         assert_eq!(process_of(tid).unwrap(), nix::unistd::getpid());
         let copy = PidFd::of_thread(tid).unwrap().descriptor(reader.as_raw_fd()).unwrap();

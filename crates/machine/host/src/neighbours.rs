@@ -18,7 +18,7 @@ pub struct NeighbourKey {
 pub fn unanswered() -> io::Result<BTreeMap<NeighbourKey, u64>> {
     let mut found = BTreeMap::new();
     for neighbour in route::neighbours(&mut Netlink::open(SockProtocol::NetlinkRoute)?)? {
-        if neighbour.is_asked() {
+        if neighbour.is_incomplete() {
             *found.entry(NeighbourKey { ifindex: neighbour.ifindex, v6: neighbour.address.is_ipv6() }).or_default() +=
                 1;
         }

@@ -45,8 +45,8 @@ pub fn quoted(text: &str) -> String {
 /// The last lines of what was said, as one line of a sensible length.
 pub fn last_words(text: &str) -> String {
     // What ssh says of a key that it has just learned is no reason for anything.
-    let is_said = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(is_said).collect();
+    let is_message = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(is_message).collect();
     let last = lines[lines.len().saturating_sub(2)..].join("; ");
     match last.as_str() {
         "" => "it said nothing".to_owned(),

@@ -115,10 +115,10 @@ impl Guest {
             temporary_folder("guest", "run").map_err(GuestError::file("make a folder in", std::env::temp_dir()))?;
         let file = |name: &str| folder.path().join(name);
         fs::write(file("events"), TRACED_EVENTS).map_err(GuestError::file("write", file("events")))?;
-        let said = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
+        let stderr = File::create(file("said")).map_err(GuestError::file("make", file("said")))?;
         let mut command = qemu(&settings.within, settings.namespace.as_deref())?;
         command.args(Self::command_line(settings, &kernel.image, root.path(), folder.path()));
-        command.stderr(said);
+        command.stderr(stderr);
         let began = Instant::now();
         let child = command.spawn().map_err(|_| GuestError::Missing("setpriv", "util-linux"))?;
         let mut starting = Starting { child, folder };
@@ -154,13 +154,13 @@ impl Guest {
         }
     }
 
-    fn tell(&mut self, order: &Order) -> Result<(), GuestError> {
+    fn send(&mut self, order: &Order) -> Result<(), GuestError> {
         let line = serde_json::to_string(order).map_err(|e| GuestError::Refused(e.to_string()))?;
         writeln!(self.port, "{line}").map_err(|_| ended(&mut self.child, self.folder.path()))
     }
 
     fn order(&mut self, order: &Order, patience: Duration) -> Result<Answer, GuestError> {
-        self.tell(order)?;
+        self.send(order)?;
         self.answer(patience)
     }
 
@@ -186,12 +186,12 @@ impl Guest {
         }
     }
 
-    /// Waits until the program that was begun has said `word`; false: it ended before, or has not within `patience`.
-    pub fn has_said(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
+    /// Waits until the program that was begun has printed `word`; false: it ended before, or has not within `patience`.
+    pub fn has_printed(&mut self, word: &str, patience: Duration) -> Result<bool, GuestError> {
         let began = Instant::now();
         loop {
             match self.order(&Order::Output, ANSWER_TIMEOUT)? {
-                Answer::Output(said, _) if said.contains(word) => return Ok(true),
+                Answer::Output(output, _) if output.contains(word) => return Ok(true),
                 Answer::Output(_, ended) if ended || began.elapsed() > patience => return Ok(false),
                 Answer::Output(..) => thread::sleep(POLL_PERIOD),
                 other => return Err(unexpected(&other)),
@@ -315,10 +315,13 @@ fn ended(child: &mut Child, folder: &Path) -> GuestError {
     thread::sleep(Duration::from_millis(100));
     let _ = child.kill();
     let status = child.wait().map_or_else(|_| String::new(), |status| format!(" ({status})"));
-    let said = fs::read_to_string(folder.join("said")).unwrap_or_default();
-    let said =
-        if said.trim().is_empty() { String::new() } else { format!("; QEMU said: {}", host::ssh::last_words(&said)) };
-    GuestError::Ended { why: format!("{status}{said}"), console: console(folder) }
+    let stderr = fs::read_to_string(folder.join("said")).unwrap_or_default();
+    let stderr = if stderr.trim().is_empty() {
+        String::new()
+    } else {
+        format!("; QEMU said: {}", host::ssh::last_words(&stderr))
+    };
+    GuestError::Ended { why: format!("{status}{stderr}"), console: console(folder) }
 }
 
 fn console(folder: &Path) -> String {

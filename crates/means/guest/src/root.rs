@@ -145,9 +145,9 @@ impl Archive {
 }
 
 /// The files in the words of ldd.
-fn libraries(said: &str) -> Vec<String> {
+fn libraries(output: &str) -> Vec<String> {
     let word = |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
-    said.lines().filter_map(word).collect()
+    output.lines().filter_map(word).collect()
 }
 
 /// A module as the kernel takes it.
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn libraries_are_those_with_a_file() {
-        let said = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        assert_eq!(libraries(said), ["/lib/x86_64-linux-gnu/libelf.so.1", "/lib64/ld-linux-x86-64.so.2"]);
+        let output = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibelf.so.1 => /lib/x86_64-linux-gnu/libelf.so.1 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        assert_eq!(libraries(output), ["/lib/x86_64-linux-gnu/libelf.so.1", "/lib64/ld-linux-x86-64.so.2"]);
         assert!(libraries("\tnot a dynamic executable\n").is_empty());
     }
 }

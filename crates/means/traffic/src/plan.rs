@@ -373,8 +373,8 @@ mod tests {
 
     #[test]
     fn slow_senders_sleep_and_fast_ones_do_not() {
-        let pacing = |rate, cpus: &str, asked| {
-            let p = plan(|c| (c.rate, c.cpus, c.pacing) = (rate, Some(CpuSet::parse_list(cpus).unwrap()), asked));
+        let pacing = |rate, cpus: &str, wanted| {
+            let p = plan(|c| (c.rate, c.cpus, c.pacing) = (rate, Some(CpuSet::parse_list(cpus).unwrap()), wanted));
             p.map(|p| (p.pacing().map(|(pacing, _)| pacing), p.nap().is_some()))
         };
         let pps = Rate::Packets;

@@ -20,5 +20,5 @@ mod tests;
 mod way;
 
 pub use carry::carry_out;
-pub use plan::{Options, Forwarding, LATENCY_LOAD, Plan, PlannedStep, What};
+pub use plan::{Forwarding, LATENCY_LOAD, Options, Plan, PlannedStep, What};
 pub use stage::{Counter, RealStage, Stage, StartCount};

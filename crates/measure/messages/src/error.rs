@@ -34,16 +34,16 @@ pub enum MessagesError {
     SameMachine(String),
     #[error("cannot start ssh: {0}")]
     Ssh(io::Error),
-    #[error("{node}: {said}")]
-    Gone { node: String, said: String },
+    #[error("{node}: {message}")]
+    Gone { node: String, message: String },
     #[error("{node} has evenkeel {theirs}, and this machine {ours}: install one version on both")]
     Version { node: String, ours: String, theirs: String },
     #[error("MTU {ours} on {interface} here and {theirs} on {node}: set one on both")]
     Mtus { interface: String, node: String, ours: u32, theirs: u32 },
     #[error("unexpected answer from the process on the other machine: {0}")]
     Words(String),
-    #[error("{node}: {said}")]
-    Far { node: String, said: String },
+    #[error("{node}: {message}")]
+    Far { node: String, message: String },
     #[error(
         "no message of {by} from {node} on {interface} for 10 s, though ssh reaches it: is it on the same Ethernet, and does its process run? `evenkeel link check` shows what passes between brokers"
     )]

@@ -12,8 +12,8 @@ pub fn gain(pairs: impl IntoIterator<Item = (f64, f64)>, resolution: f64, holds:
     let (first, last) = (*ratios.first()?, *ratios.last()?);
     let (lowest, highest) = (first / resolution, last * resolution);
     let one_sided = lowest > 1.0 || highest < 1.0;
-    let told = one_sided && ratios.len() >= REPEATS_MIN && holds;
-    Some(Gain { ratio: median(ratios)?, lowest, highest, significant: told })
+    let significant = one_sided && ratios.len() >= REPEATS_MIN && holds;
+    Some(Gain { ratio: median(ratios)?, lowest, highest, significant })
 }
 
 /// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.

@@ -105,11 +105,11 @@ pub fn stop() -> Result<(), LinkError> {
         }
         answer => drop(answer?),
     }
-    let asked = Instant::now();
+    let stopped = Instant::now();
     // Its lock is free once it is gone.
     loop {
         match Paths::here().lock() {
-            Err(LinkError::Serves { .. }) if asked.elapsed() < STOP_TIMEOUT => thread::sleep(POLL_PERIOD),
+            Err(LinkError::Serves { .. }) if stopped.elapsed() < STOP_TIMEOUT => thread::sleep(POLL_PERIOD),
             lock => return lock.map(drop),
         }
     }

@@ -59,14 +59,14 @@ impl Hook {
             let way_out = "a hook runs as root: give it and its folders to root, writable by root alone";
             failed("start", format!("{distrust}; {way_out}"))
         })?;
-        let (told, failures) = channel();
+        let (sender, failures) = channel();
         let (end, timeout) = (End::default(), timeout.min(TIMEOUT_MAX));
         let (run, known, failing) = (run.to_vec(), Arc::clone(&end), failed.clone());
         let job = move |event: Event| {
             if known.get().is_none_or(|end| Instant::now() < *end)
                 && let Err(reason) = run_once(&run, timeout, &event, &known)
             {
-                let _ = told.send(failing(event.name, reason));
+                let _ = sender.send(failing(event.name, reason));
             }
         };
         let events = Background::start("ek-hook", PENDING_MAX, job).map_err(|e| failed("start", e.to_string()))?;

@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn what_nobody_reads_is_left_out_and_counted() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (told, lost) = channel();
-        let output = OutputThread::start(ours.as_fd(), move |what| told.send(what).unwrap()).unwrap();
+        let (sender, lost) = channel();
+        let output = OutputThread::start(ours.as_fd(), move |what| sender.send(what).unwrap()).unwrap();
         (0..10).for_each(|_| output.put("x".repeat(4 << 20)));
         drop(ours);
         let reader = std::thread::spawn(move || io::copy(&mut theirs, &mut io::sink()));
@@ -134,8 +134,8 @@ mod tests {
     fn a_stream_that_is_closed_is_reported_once() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let (told, lost) = channel();
-        let output = OutputThread::start(ours.as_fd(), move |what| told.send(what).unwrap()).unwrap();
+        let (sender, lost) = channel();
+        let output = OutputThread::start(ours.as_fd(), move |what| sender.send(what).unwrap()).unwrap();
         output.put("a".into());
         assert!(matches!(lost.recv().unwrap(), Lost::Ended(error) if error.kind() == io::ErrorKind::BrokenPipe));
         testbed::wait("it has ended", || output.has_ended());

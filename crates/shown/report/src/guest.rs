@@ -25,7 +25,7 @@ pub(crate) const NO_RATES: &str =
     "The guest is emulated: what follows is counted. No rate, delay or ranking is shown; emulation has none.";
 
 pub fn guest_text(run: &GuestRun, look: Look) -> String {
-    let mut text: String = conclusion(run).iter().map(|said| look.paragraph(said)).collect();
+    let mut text: String = conclusion(run).iter().map(|sentence| look.paragraph(sentence)).collect();
     text += &look.paragraph(&format!("\n{NO_RATES}"));
     text += &look.paragraph("\nFor each frame that the guest forwards:");
     text += &look.table(&ACCESSES, access_rows(run));

@@ -53,9 +53,9 @@ pub fn guest_page(run: &GuestRun) -> Result<String, PageError> {
     main.heading(2, "The cards as the guest sees them");
     main.table(&CARDS, run.cards.iter().map(figures::card_cells));
     main.heading(2, "evenkeel in the guest");
-    let verbs = figures::verb_rows(run).into_iter().map(|[card, verb, result, said]| {
+    let verbs = figures::verb_rows(run).into_iter().map(|[card, verb, result, message]| {
         let result = if result == "works" { result.into() } else { Html::within("strong", result) };
-        [card.into(), Html::within("code", verb), result, said.into()]
+        [card.into(), Html::within("code", verb), result, message.into()]
     });
     main.table(&["Card", "evenkeel", "Result", "Said"], verbs);
     let rates = figures::rate_rows(run);

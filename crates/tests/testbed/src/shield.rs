@@ -268,10 +268,10 @@ impl ShieldBed {
         nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(16 << 20)).expect("root");
         let sender = self.client.run(|| bind((CLIENT, 0)));
         let stop = Arc::new(AtomicBool::new(false));
-        let (told, heard) = (Arc::clone(&stop), Arc::clone(&stop));
+        let (stopped, ended) = (Arc::clone(&stop), Arc::clone(&stop));
         let send = thread::spawn(move || {
             let (begun, mut sent) = (Instant::now(), 0u32);
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 sender.send_to(&sent.to_be_bytes(), (SERVER, port)).expect("sent");
                 sent += 1;
                 thread::sleep((pause * sent).saturating_sub(begun.elapsed()));
@@ -282,7 +282,7 @@ impl ShieldBed {
             let (mut bytes, mut numbers, mut times) = ([0; 8], BTreeSet::new(), None);
             loop {
                 // Read before: what was sent until then has come when nothing comes.
-                let all_sent = heard.load(Ordering::Relaxed);
+                let all_sent = ended.load(Ordering::Relaxed);
                 match receiver.recv(&mut bytes) {
                     Err(_) if all_sent => break,
                     Err(_) => continue,

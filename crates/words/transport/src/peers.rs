@@ -173,11 +173,11 @@ mod tests {
         assert_eq!(peers.duplicate_names(this), []);
         assert!(peers.heard(0, 3, b"twin", 6, this));
         assert!(peers.heard(0, 4, b"me", 2, this));
-        let mut told = peers.duplicate_names(this);
-        told.iter_mut().for_each(|names| names.addresses.sort_unstable());
+        let mut names = peers.duplicate_names(this);
+        names.iter_mut().for_each(|names| names.addresses.sort_unstable());
         let expected = [("me", vec![4], true), ("twin", vec![1, 2, 3], false)];
         assert_eq!(
-            told.into_iter().map(|n| (n.name, n.addresses, n.this_node)).collect::<Vec<_>>(),
+            names.into_iter().map(|n| (n.name, n.addresses, n.this_node)).collect::<Vec<_>>(),
             expected.map(|(n, a, t)| (n.to_owned(), a, t))
         );
         peers.heard(0, 3, b"other", 6, this);

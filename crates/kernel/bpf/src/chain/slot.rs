@@ -490,7 +490,7 @@ fn find(
     }
     if runs.mode != mode {
         let users = super::users_in_words(runs.id);
-        return Err(XdpError::OtherMode { users, interface: name, runs: runs.mode, asked: mode });
+        return Err(XdpError::OtherMode { users, interface: name, runs: runs.mode, requested: mode });
     }
     let own = |name: &str| places.iter().any(|place| place.map() == name);
     let maps = Maps::of_chain(runs.id, |name| own(name) || [RESTS, STATE, NAMES].contains(&name))?;

@@ -157,8 +157,8 @@ fn wide(ports: &RangeInclusive<u16>) -> RangeInclusive<u32> {
 }
 
 pub(super) fn mac_of(interface: &str) -> Result<[u8; 6], XdpError> {
-    let asked = sys::link::mac(interface).map_err(XdpError::on(interface, "ask for the address"))?;
-    asked.ok_or_else(|| {
+    let mac = sys::link::mac(interface).map_err(XdpError::on(interface, "ask for the address"))?;
+    mac.ok_or_else(|| {
         XdpError::setting(format!("{interface} has no Ethernet address: messages between nodes need one"))
     })
 }

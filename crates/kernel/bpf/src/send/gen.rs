@@ -279,8 +279,8 @@ pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
 fn has_feature(interface: &str, feature: u64) -> Result<Option<bool>, XdpError> {
     let features = query(interface, "ask for XDP features")?.feature_flags;
     // A driver without any says nothing, as a kernel does that cannot tell.
-    let tells = features != 0 || kernel_has("netdev_nl_dev_get_doit");
-    Ok(tells.then_some(features & feature != 0))
+    let is_known = features != 0 || kernel_has("netdev_nl_dev_get_doit");
+    Ok(is_known.then_some(features & feature != 0))
 }
 
 /// The places in a frame that change with the source.

@@ -92,8 +92,8 @@ fn who_is_in_the_way_is_named() {
         drop(foreign);
         let filter = Filter::new();
         match ShieldLink::take("ekB", XdpMode::Generic) {
-            Err(XdpError::OtherMode { runs, asked, users, .. }) => {
-                assert_eq!((runs, asked), (XdpMode::Native, XdpMode::Generic));
+            Err(XdpError::OtherMode { runs, requested, users, .. }) => {
+                assert_eq!((runs, requested), (XdpMode::Native, XdpMode::Generic));
                 assert!(users.contains("a shield"), "{users}");
             }
             other => panic!("{other:?}"),

@@ -149,7 +149,7 @@ fn ethtool_queues(
     let Some(ethtool) = ethtool else { return Ok(Queues::new()) };
     let names = match &mut named.queues {
         Some(names) => names,
-        unasked => unasked.insert(QueueNames::find(&ethtool.stat_names(&named.name)?.unwrap_or_default())),
+        none => none.insert(QueueNames::find(&ethtool.stat_names(&named.name)?.unwrap_or_default())),
     };
     if names.is_empty() {
         return Ok(Queues::new());

@@ -192,7 +192,7 @@ pub struct Neighbour {
 
 impl Neighbour {
     /// True if it was asked for and has not answered yet.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.state & NUD_INCOMPLETE != 0
     }
 

@@ -40,7 +40,7 @@ pub fn read(root: &Root, nic: &str) -> Result<HeaderSplit, Missing> {
         let mut body = vec![RINGS_GET, 1, 0, 0];
         push_attribute(&mut body, RINGS_HEADER | NESTED, &header);
         let mut split = HeaderSplit::None;
-        let asked = netlink.ask(family, ONE, &body, |_, payload| {
+        let answered = netlink.ask(family, ONE, &body, |_, payload| {
             let found = attributes(payload.get(GENL_HEADER_BYTES..).unwrap_or_default())
                 .find(|a| a.kind() == TCP_DATA_SPLIT)
                 .and_then(|a| a.value().first().copied());
@@ -50,7 +50,7 @@ pub fn read(root: &Root, nic: &str) -> Result<HeaderSplit, Missing> {
                 _ => split,
             };
         });
-        match asked {
+        match answered {
             // A driver without rings to set has nothing to split.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(HeaderSplit::None),
             Err(e) => Err(failed(e)),

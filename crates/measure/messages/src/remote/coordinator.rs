@@ -76,7 +76,7 @@ pub(crate) struct Worker<A> {
     /// None once it is to end.
     input: Option<ChildStdin>,
     answers: Receiver<Reply<A>>,
-    said: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
 }
 
 impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
@@ -103,15 +103,15 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
                 }
             });
         }
-        let said = child.stderr.take().map(|errors| {
+        let stderr = child.stderr.take().map(|errors| {
             thread::spawn(move || {
-                let mut said = String::new();
+                let mut stderr = String::new();
                 // What is not text is not shown.
-                let _ = errors.take(STDERR_BYTES_MAX).read_to_string(&mut said);
-                said
+                let _ = errors.take(STDERR_BYTES_MAX).read_to_string(&mut stderr);
+                stderr
             })
         });
-        Ok(Self { node, is_here, input: child.stdin.take(), child, answers, said })
+        Ok(Self { node, is_here, input: child.stdin.take(), child, answers, stderr })
     }
 
     pub(crate) fn order(&mut self, order: &impl Serialize) -> Result<(), MessagesError> {
@@ -127,7 +127,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         match self.reply()? {
             Reply::Answer(answer) => Ok(answer),
             Reply::Facts(facts) => Err(MessagesError::Words(format!("{facts:?} for an answer"))),
-            Reply::Failed(said) => Err(MessagesError::Far { node: self.node.clone(), said }),
+            Reply::Failed(message) => Err(MessagesError::Far { node: self.node.clone(), message }),
         }
     }
 
@@ -137,7 +137,7 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
             Err(RecvTimeoutError::Disconnected) => Err(self.gone()),
             Err(RecvTimeoutError::Timeout) => Err(MessagesError::Gone {
                 node: self.node.clone(),
-                said: format!("no answer within {} s", REPLY_TIMEOUT.as_secs()),
+                message: format!("no answer within {} s", REPLY_TIMEOUT.as_secs()),
             }),
         }
     }
@@ -172,16 +172,16 @@ impl<A: DeserializeOwned + Debug + Send + 'static> Worker<A> {
         }
         let _ = self.child.kill();
         let status = self.child.wait();
-        let said = self.said.take().and_then(|said| said.join().ok()).unwrap_or_default();
+        let stderr = self.stderr.take().and_then(|stderr| stderr.join().ok()).unwrap_or_default();
         let code = status.as_ref().ok().and_then(std::process::ExitStatus::code);
-        let how = match (said.trim(), code, status) {
+        let how = match (stderr.trim(), code, status) {
             (_, Some(NOT_FOUND | NOT_RUN), _) => {
-                format!("{}; install evenkeel there, or name it with --program", ssh::last_words(&said))
+                format!("{}; install evenkeel there, or name it with --program", ssh::last_words(&stderr))
             }
             ("", _, Ok(status)) => format!("its process ended ({status})"),
-            _ => ssh::last_words(&said),
+            _ => ssh::last_words(&stderr),
         };
-        MessagesError::Gone { node: self.node.clone(), said: how }
+        MessagesError::Gone { node: self.node.clone(), message: how }
     }
 }
 

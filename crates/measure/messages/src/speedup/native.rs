@@ -144,12 +144,12 @@ impl Mesh for Native {
     }
 
     fn settle(&mut self, quiet: &AtomicU32, of: u32, halt: Halt<'_>) -> Result<(), MessagesError> {
-        let (began, mut said) = (Instant::now(), false);
+        let (began, mut reported) = (Instant::now(), false);
         loop {
             self.engine.wait(Duration::ZERO, SERVE_PERIOD)?;
-            if !said && self.engine.is_quiet() {
+            if !reported && self.engine.is_quiet() {
                 quiet.fetch_add(1, Ordering::Relaxed);
-                said = true;
+                reported = true;
             }
             if quiet.load(Ordering::Relaxed) >= of {
                 return Ok(());

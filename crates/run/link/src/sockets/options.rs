@@ -128,8 +128,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let tcp = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let who = getsockopt(&tcp, PeerCredentials).unwrap();
-        let said = option(SOL_SOCKET, SO_PEERCRED, false, || None).unwrap();
-        let number = |at: usize| i32::from_ne_bytes(said[at..at + 4].try_into().unwrap());
+        let credentials = option(SOL_SOCKET, SO_PEERCRED, false, || None).unwrap();
+        let number = |at: usize| i32::from_ne_bytes(credentials[at..at + 4].try_into().unwrap());
         assert_eq!((who.pid(), who.uid().cast_signed(), who.gid().cast_signed()), (number(0), number(4), number(8)));
         assert_eq!(option(SOL_SOCKET, SO_PEERPIDFD, false, || None), Err(Errno::ENODATA as i32));
         assert_eq!(set_option(SOL_SOCKET, SO_PASSCRED), Err(Errno::EOPNOTSUPP as i32));

@@ -356,12 +356,12 @@ impl Takeovers {
         if self.connections.all.values().any(is_soon) {
             return Some(CHECK_TIMEOUT);
         }
-        let is_untold = |one: &Connection| match &one.progress {
+        let is_unreported = |one: &Connection| match &one.progress {
             Progress::TakenOver { flow, .. } => {
                 (flow.from_program.bytes, flow.to_program.bytes) != (one.traffic.sent, one.traffic.received)
             }
             _ => false,
         };
-        self.connections.all.values().any(is_untold).then_some(REPORT_PERIOD)
+        self.connections.all.values().any(is_unreported).then_some(REPORT_PERIOD)
     }
 }

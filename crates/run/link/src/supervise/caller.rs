@@ -112,8 +112,9 @@ impl<'a> Caller<'a> {
 
     /// True if the descriptor that is the first argument is closed by exec: that belongs to the number, and so is not in our copy.
     pub(super) fn closes_on_exec(&self) -> bool {
-        let told = fs::read_to_string(format!("/proc/{}/fdinfo/{}", self.thread(), self.number(0))).unwrap_or_default();
-        let flags = told.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
+        let fdinfo =
+            fs::read_to_string(format!("/proc/{}/fdinfo/{}", self.thread(), self.number(0))).unwrap_or_default();
+        let flags = fdinfo.lines().find_map(|line| i32::from_str_radix(line.strip_prefix("flags:")?.trim(), 8).ok());
         flags.is_some_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_CLOEXEC))
     }
 

@@ -83,8 +83,8 @@ impl Epolls {
             return Vec::new();
         };
         let watcher = |epoll: RawFd| {
-            let told = fs::read_to_string(format!("/proc/{process}/fdinfo/{epoll}")).ok()?;
-            let registration = told.lines().find_map(|line| parse(line, caller.number(0), stat.st_ino))?;
+            let fdinfo = fs::read_to_string(format!("/proc/{process}/fdinfo/{epoll}")).ok()?;
+            let registration = fdinfo.lines().find_map(|line| parse(line, caller.number(0), stat.st_ino))?;
             Some(Watcher { epoll: caller.process().descriptor(epoll).ok()?, registration })
         };
         self.instances(process, caller.process().as_fd()).into_iter().filter_map(watcher).collect()

@@ -62,7 +62,8 @@ fn run_blocked(
 ) -> Result<i32, LinkError> {
     let failed = |source| LinkError::System { operation: "supervise a program", source };
     let nix_failed = |errno: Errno| failed(errno.into());
-    let told = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(nix_failed)?;
+    let signal_fd =
+        SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(nix_failed)?;
     // Who is no descendant cannot be looked into where Yama restricts tracing, and a filter is in use until its last process was waited for.
     set_child_subreaper(true).map_err(nix_failed)?;
     let mut command = Command::new(program);
@@ -77,7 +78,7 @@ fn run_blocked(
     let supervisor = Supervisor::new(&listener, sockets).map_err(failed)?;
     thread::scope(|scope| {
         let serves = scope.spawn(|| supervisor.serve(scope));
-        let code = wait(child, &told, &listener, supervisor.failed());
+        let code = wait(child, &signal_fd, &listener, supervisor.failed());
         let served = serves.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
         served.and(code)
     })
@@ -85,11 +86,11 @@ fn run_blocked(
 }
 
 /// Forwards signals and waits for children until the last is gone; the exit code of the first.
-fn wait(child: Pid, told: &SignalFd, listener: &Listener, failed: BorrowedFd<'_>) -> io::Result<i32> {
+fn wait(child: Pid, signal_fd: &SignalFd, listener: &Listener, failed: BorrowedFd<'_>) -> io::Result<i32> {
     let mut code = None;
     loop {
         let mut fds = [
-            PollFd::new(told.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signal_fd.as_fd(), PollFlags::POLLIN),
             // Nothing but its end (POLLHUP).
             PollFd::new(listener.as_fd(), PollFlags::empty()),
             PollFd::new(failed, PollFlags::POLLIN),
@@ -102,7 +103,7 @@ fn wait(child: Pid, told: &SignalFd, listener: &Listener, failed: BorrowedFd<'_>
             return Err(io::Error::other("its system calls cannot be answered any longer"));
         }
         let is_over = fds[1].any() == Some(true);
-        while let Some(signal) = told.read_signal()? {
+        while let Some(signal) = signal_fd.read_signal()? {
             // A terminal has told the program, too.
             let from_terminal = signal.ssi_code == libc::SI_KERNEL;
             let signal = Signal::try_from(signal.ssi_signo.cast_signed())?;

@@ -25,8 +25,8 @@ struct Signals {
 }
 
 impl Signals {
-    fn parse(told: &str) -> Option<Self> {
-        let field = |name| told.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
+    fn parse(status: &str) -> Option<Self> {
+        let field = |name| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
         let mask = |name| u64::from_str_radix(field(name)?, 16).ok();
         Some(Self {
             process: Pid::from_raw(field("Tgid:")?.parse().ok()?),
@@ -37,8 +37,8 @@ impl Signals {
     }
 
     fn read(thread: Pid) -> io::Result<Self> {
-        let told = fs::read_to_string(format!("/proc/{thread}/status"))?;
-        Self::parse(&told).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
+        Self::parse(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Effect of signals that are pending and not blocked. Ignored signals are never pending.

@@ -294,8 +294,8 @@ impl<P: DataPlane> Control<P> {
     fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
         let Prepared { transition, active, ready } = prepared;
         self.notes.extend(self.plane.put(ready, &self.settings, &active.memory, &self.active.memory)?);
-        let untold = transition.carry_out(&mut self.detection);
-        self.notes.extend(untold.iter().map(ToString::to_string));
+        let unreported = transition.carry_out(&mut self.detection);
+        self.notes.extend(unreported.iter().map(ToString::to_string));
         let challenged = self.challenges();
         self.active = active;
         let challenges = self.challenges();

@@ -45,9 +45,9 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
         for line in &mode.settings {
             out.push_str(&look.item(line));
         }
-        let (told, void) = without_void(mode);
+        let (judged, void) = without_void(mode);
         void.iter().for_each(|line| out.push_str(&look.item(line)));
-        for table in tables::all(figures, &told, view.every_load) {
+        for table in tables::all(figures, &judged, view.every_load) {
             let heading = look.paragraph(&format!("{}: {}", mode.name, table.heading));
             let _ = write!(out, "\n{heading}{}", table.text(look));
         }
@@ -74,13 +74,13 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
 
 /// The mode without throughputs of which nothing is known, and a line for each of those: a row of theirs would be dashes.
 fn without_void(mode: &Mode) -> (Mode, Vec<String>) {
-    let (mut told, mut void) = (mode.clone(), Vec::new());
-    for point in &mut told.points {
+    let (mut judged, mut void) = (mode.clone(), Vec::new());
+    for point in &mut judged.points {
         if let Some(throughput) = point.throughput.take_if(|t| !figures::says_something(t)) {
             void.push(format!("throughput at {}: {}", short(&point.frame), figures::verdict(&throughput.verdict)));
         }
     }
-    (told, void)
+    (judged, void)
 }
 
 /// Throughput by frame and mode, and what a filter costs.

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use bench::route_compare::{Options, Forwarding, Plan, RealStage, carry_out};
+use bench::route_compare::{Forwarding, Options, Plan, RealStage, carry_out};
 use clap::Args;
 use host::{Host, Root};
 use model::units::duration_words;

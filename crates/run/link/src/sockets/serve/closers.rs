@@ -249,10 +249,10 @@ mod tests {
         let queue = closer.queue();
         let (stuck, other) = (Arc::<Pending>::default(), Arc::<Pending>::default());
         let (end, ended) = channel::<()>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let say = |what: &'static str| {
-            let tell = tell.clone();
-            move || _ = tell.send(what)
+            let sender = sender.clone();
+            move || _ = sender.send(what)
         };
         // Interruptions do not end it.
         queue.give(&stuck, move || _ = ended.recv());
@@ -262,15 +262,15 @@ mod tests {
         queue.give(&stuck, say("last"));
         queue.give(&other, say("again"));
         look_until(&mut closer, |_| other.count() == 0);
-        assert_eq!((told.recv(), told.recv()), (Ok("of another user"), Ok("again")));
-        assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok("of another user"), Ok("again")));
+        assert_eq!(receiver.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout));
         assert_eq!((closer.alone(), stuck.count()), (1, 3));
         drop(end);
         look_until(&mut closer, |closer| closer.alone() == 0 && stuck.count() == 0);
-        assert_eq!((told.recv(), told.recv()), (Ok("behind it"), Ok("last")));
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok("behind it"), Ok("last")));
         // It is served as before.
         queue.give(&stuck, say("well again"));
-        assert_eq!(told.recv(), Ok("well again"));
+        assert_eq!(receiver.recv(), Ok("well again"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const LOOKUPS_OF_USER_MAX: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// The kernel has to solicit the neighbour.
-    Ask,
+    Probe,
     /// A solicitation was sent just now.
     Wait,
     /// No node has the address.
@@ -31,7 +31,7 @@ pub(super) enum Lookup {
 struct Attempt {
     uid: u32,
     since: Instant,
-    asked: Instant,
+    probed: Instant,
 }
 
 /// Lookups that run or failed lately.
@@ -44,10 +44,10 @@ impl Lookups {
         if let Some(one) = self.0.get_mut(&address) {
             let age = now.duration_since(one.since);
             if age <= LOOKUP_TIMEOUT {
-                return match now.duration_since(one.asked) >= PROBE_PERIOD {
+                return match now.duration_since(one.probed) >= PROBE_PERIOD {
                     true => {
-                        one.asked = now;
-                        Lookup::Ask
+                        one.probed = now;
+                        Lookup::Probe
                     }
                     false => Lookup::Wait,
                 };
@@ -61,8 +61,8 @@ impl Lookups {
         if self.0.len() >= LOOKUPS_MAX || (uid != 0 && of_user >= LOOKUPS_OF_USER_MAX) {
             return Lookup::TooMany;
         }
-        self.0.insert(address, Attempt { uid, since: now, asked: now });
-        Lookup::Ask
+        self.0.insert(address, Attempt { uid, since: now, probed: now });
+        Lookup::Probe
     }
 
     /// Removes a lookup: the address is found.
@@ -87,27 +87,27 @@ mod tests {
         let mut seek = |ms: u64| lookups.seek(address(1), 7, start + Duration::from_millis(ms));
         assert_eq!(
             [seek(0), seek(1), seek(9), seek(10), seek(11)],
-            [Lookup::Ask, Lookup::Wait, Lookup::Wait, Lookup::Ask, Lookup::Wait]
+            [Lookup::Probe, Lookup::Wait, Lookup::Wait, Lookup::Probe, Lookup::Wait]
         );
-        assert_eq!([seek(101), seek(1_100), seek(1_101)], [Lookup::Absent, Lookup::Absent, Lookup::Ask]);
+        assert_eq!([seek(101), seek(1_100), seek(1_101)], [Lookup::Absent, Lookup::Absent, Lookup::Probe]);
     }
 
     #[test]
     fn one_user_has_a_few_looked_for_and_all_have_a_bound() {
         let (mut lookups, start) = (Lookups::default(), Instant::now());
-        let asked = |lookups: &mut Lookups, uid: u32, from: u32| {
-            (from..from + 100).filter(|&at| lookups.seek(address(at), uid, start) == Lookup::Ask).count()
+        let probed = |lookups: &mut Lookups, uid: u32, from: u32| {
+            (from..from + 100).filter(|&at| lookups.seek(address(at), uid, start) == Lookup::Probe).count()
         };
         assert_eq!(
-            [asked(&mut lookups, 7, 0), asked(&mut lookups, 0, 1000), asked(&mut lookups, 8, 2000)],
+            [probed(&mut lookups, 7, 0), probed(&mut lookups, 0, 1000), probed(&mut lookups, 8, 2000)],
             [16, 100, 16]
         );
-        (9..60).for_each(|uid| assert!(asked(&mut lookups, uid, uid * 10_000) <= LOOKUPS_OF_USER_MAX));
+        (9..60).for_each(|uid| assert!(probed(&mut lookups, uid, uid * 10_000) <= LOOKUPS_OF_USER_MAX));
         assert_eq!(lookups.0.len(), LOOKUPS_MAX);
         // What is found makes room, and so does time.
         lookups.found(address(0));
-        assert_eq!(asked(&mut lookups, 7, 100), 1);
-        assert_eq!(lookups.seek(address(500), 7, start + Duration::from_secs(2)), Lookup::Ask);
+        assert_eq!(probed(&mut lookups, 7, 100), 1);
+        assert_eq!(lookups.seek(address(500), 7, start + Duration::from_secs(2)), Lookup::Probe);
         assert_eq!(lookups.0.len(), 1);
     }
 }

@@ -37,7 +37,7 @@ pub(super) struct PendingConnect {
     pub(super) _asks: Counted,
     pub(super) tcp: Received<OwnedFd>,
     pub(super) to: SocketAddr,
-    pub(super) asked: Instant,
+    pub(super) begun: Instant,
     pub(super) until: Instant,
     pub(super) looked: Option<Instant>,
     pub(super) stream: Option<Stream>,
@@ -72,7 +72,7 @@ impl Sockets {
         let granted = match self.advance(id, &mut pending, now) {
             Progress::Pending if now < pending.until => return Some(Entry::PendingConnect(pending)),
             Progress::Pending => {
-                Progress::ByTcp(format!("no answer within {} ms", now.duration_since(pending.asked).as_millis()))
+                Progress::ByTcp(format!("no answer within {} ms", now.duration_since(pending.begun).as_millis()))
             }
             other => other,
         };
@@ -160,7 +160,7 @@ impl Sockets {
         }
         let Some(node) = self.cluster.addresses.find(to) else {
             match self.cluster.lookups.seek(to, pending.socket.user().uid, now) {
-                Lookup::Ask => self.cluster.addresses.provoke(to),
+                Lookup::Probe => self.cluster.addresses.provoke(to),
                 Lookup::Wait => {}
                 Lookup::Absent => return Progress::ByTcp(format!("{to} does not answer on this Ethernet")),
                 Lookup::TooMany => return Progress::ByTcp("too many addresses are looked for at once".to_owned()),

@@ -108,11 +108,11 @@ impl Sockets {
                 None => return,
             },
             Request::Connect { to, is_patient } => {
-                let asked = Instant::now();
-                let until = asked + if is_patient { CONNECT_TIMEOUT } else { NONBLOCKING_TIMEOUT };
+                let begun = Instant::now();
+                let until = begun + if is_patient { CONNECT_TIMEOUT } else { NONBLOCKING_TIMEOUT };
                 let (looked, stream, bytes) = (None, None, Vec::new());
                 let pending =
-                    PendingConnect { socket, _asks: asks, tcp: shown, to, asked, until, looked, stream, bytes };
+                    PendingConnect { socket, _asks: asks, tcp: shown, to, begun, until, looked, stream, bytes };
                 self.table.pending_connects.insert(id);
                 self.table.entries.insert(id, Entry::PendingConnect(Box::new(pending)));
                 return;

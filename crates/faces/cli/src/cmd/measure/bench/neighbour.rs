@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ::bench::{
     BenchError, Cores,
     benches::RealBenches,
-    neighbour::{self, Options, Form, Guests, Plan, Remedy, Spot},
+    neighbour::{self, Form, Guests, Options, Plan, Remedy, Spot},
     run::{Boxes, GuestBoxes, Request},
 };
 use ::guest::Kernel;
