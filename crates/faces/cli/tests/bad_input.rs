@@ -137,15 +137,15 @@ fn a_flag_of_tcpdump_is_named_as_it_is_called_here_and_no_interface_lists_them()
 fn a_wrong_word_is_answered_with_the_right_ones() {
     refused(&run(&["spread", "show"]), 3, &["no interface `show`", "status", "watch"]);
     refused(&run(&["doctor", "eth0"]), 2, &["`eth0`", "--only"]);
-    let said = |args: &[&str]| String::from_utf8_lossy(&run(args).stderr).into_owned();
-    let bogus = said(&["capture", "--bogus"]);
+    let printed = |args: &[&str]| String::from_utf8_lossy(&run(args).stderr).into_owned();
+    let bogus = printed(&["capture", "--bogus"]);
     assert!(
         bogus.contains("--bogus") && !bogus.contains("--blocks <N>"),
         "no usage with what nobody asked for: {bogus}"
     );
-    let both = said(&["shield", "run"]);
+    let both = printed(&["shield", "run"]);
     assert!(both.contains("<INTERFACE>") && both.contains("--between <A,B>"), "{both}");
-    let file = said(&["capture", "-r", "ek-none.pcap"]);
+    let file = printed(&["capture", "-r", "ek-none.pcap"]);
     assert_eq!(file.matches("ek-none.pcap").count(), 1, "{file}");
 }
 

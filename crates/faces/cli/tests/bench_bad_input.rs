@@ -31,9 +31,9 @@ fn files_that_cannot_be_written_are_named_before_the_run() {
         &["--save", good, "--html", "/no/such/folder/x.html"],
         &["--save", good, "--csv", "/"],
     ] {
-        let (code, told) = refused(&[&["bench", "--dut", "wire", "--sizes", "64"], args].concat());
-        assert_eq!(code, 2, "{args:?}: {told}");
-        assert!(told.contains(args.last().unwrap()) && told.contains("cannot write"), "{args:?}: {told}");
+        let (code, message) = refused(&[&["bench", "--dut", "wire", "--sizes", "64"], args].concat());
+        assert_eq!(code, 2, "{args:?}: {message}");
+        assert!(message.contains(args.last().unwrap()) && message.contains("cannot write"), "{args:?}: {message}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files stay behind");
 }
@@ -43,11 +43,11 @@ fn ports_that_are_not_there_are_named_and_leave_nothing() {
     let Some(()) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run.json");
-    let (code, told) = refused(&["bench", "--ports", "eknone0,eknone1", "--save", run.to_str().unwrap()]);
-    assert_eq!(code, 3, "{told}");
+    let (code, message) = refused(&["bench", "--ports", "eknone0,eknone1", "--save", run.to_str().unwrap()]);
+    assert_eq!(code, 3, "{message}");
     let (planned, _) = refused(&["bench", "--ports", "eknone0,eknone1", "--dry-run"]);
     assert_eq!(planned, 3, "a plan for ports that are not there");
-    assert!(told.contains("no interface `eknone0`") && told.contains("; there are: "), "{told}");
+    assert!(message.contains("no interface `eknone0`") && message.contains("; there are: "), "{message}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files stay behind");
 }
 
@@ -72,11 +72,12 @@ fn the_plan_is_shown_without_privilege_and_without_a_trace() {
     for words in ["4096 in 3 fragments", "imix", "stateful", "throughput", "latency", "20 steps, about"] {
         assert!(plan.contains(words), "{words}: {plan}");
     }
-    let told: serde_json::Value = serde_json::from_str(&run(&["--dut", "router", "--sizes", "64", "--json"])).unwrap();
-    let steps = told["steps"].as_array().unwrap();
-    assert_eq!((&told["schema"], steps.len()), (&"evenkeel.bench.plan/1".into(), 3));
+    let document: serde_json::Value =
+        serde_json::from_str(&run(&["--dut", "router", "--sizes", "64", "--json"])).unwrap();
+    let steps = document["steps"].as_array().unwrap();
+    assert_eq!((&document["schema"], steps.len()), (&"evenkeel.bench.plan/1".into(), 3));
     assert_eq!((&steps[1]["box"], &steps[1]["test"]), (&"router".into(), &"throughput".into()));
-    assert!(told["seconds"].as_f64().unwrap() > 0.0, "{told}");
+    assert!(document["seconds"].as_f64().unwrap() > 0.0, "{document}");
     let all = run(&["--preset", "study"]);
     assert!(all.contains("49 steps") && all.contains(" h"), "{all}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -92,8 +93,8 @@ fn a_report_needs_runs() {
     fs::write(&plain, "no run at all\n").unwrap();
     let plain = plain.to_str().unwrap();
     for args in [["show", plain], ["show", "/dev/null"]] {
-        let (code, told) = refused(&[&["report"], &args[..]].concat());
-        assert!(code == 2 && told.contains(args[1]) && !told.contains("column"), "{told}");
+        let (code, message) = refused(&[&["report"], &args[..]].concat());
+        assert!(code == 2 && message.contains(args[1]) && !message.contains("column"), "{message}");
     }
     for (args, words) in [
         (&["show", other][..], "`evenkeel.top/1`"),
@@ -101,9 +102,9 @@ fn a_report_needs_runs() {
         (&["compare", other], "2 values required"),
         (&["compare", other, other], "`evenkeel.top/1`"),
     ] {
-        let (code, told) = refused(&[&["report"], args].concat());
-        assert_eq!(code, 2, "{args:?}: {told}");
-        assert!(told.contains(words), "{args:?}: {told}");
+        let (code, message) = refused(&[&["report"], args].concat());
+        assert_eq!(code, 2, "{args:?}: {message}");
+        assert!(message.contains(words), "{args:?}: {message}");
     }
 }
 
@@ -115,8 +116,8 @@ fn runs_without_a_figure_cannot_be_compared() {
     let file = file.to_str().unwrap();
     let output = evenkeel(&["report", "compare", file, file, "--json"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
-    let told = json(&output);
-    assert_eq!(told["rows"].as_array().map(Vec::len), Some(0));
+    let document = json(&output);
+    assert_eq!(document["rows"].as_array().map(Vec::len), Some(0));
     // Nor has it a table of dashes, or figures of others.
     let shown = text(&evenkeel(&["report", "show", file]).stdout);
     assert!(!shown.contains("FRAME") && !shown.contains("pfSense"), "{shown}");

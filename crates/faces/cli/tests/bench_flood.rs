@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{json, privileged, said, skip, text, words};
+use testbed::{json, printed, privileged, skip, text, words};
 
 fn evenkeel(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().expect("the program starts")
@@ -31,9 +31,9 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
         "bench flood --modes plain,shield --rates 0,20k --connects 50 --per-second 100 --timeout 20000ms --json \
          --save {saved} --html {page}"
     )));
-    let said = text(&output.stderr);
+    let printed = text(&output.stderr);
     // How long connects take on this machine decides between the two.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{printed}");
     let run = json(&output);
     assert_eq!(run["schema"], "evenkeel.bench.flood/1");
     let modes = run["modes"].as_array().expect("modes");
@@ -68,19 +68,19 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
 
 /// `evenkeel report` shows a run and lays it beside itself.
 fn reports_know_the_run(saved: &str) {
-    let told = |arguments: &[&str]| {
+    let run_report = |arguments: &[&str]| {
         let output = evenkeel(arguments);
-        (output.status.code(), said(&output))
+        (output.status.code(), printed(&output))
     };
-    let (code, text) = told(&["report", "show", saved]);
+    let (code, text) = run_report(&["report", "show", saved]);
     assert!(code == Some(0) && text.contains("ANSWERED"), "{text}");
-    let (code, text) = told(&["report", "show", saved, "--csv", "/dev/null"]);
+    let (code, text) = run_report(&["report", "show", saved, "--csv", "/dev/null"]);
     assert!(code == Some(2) && text.contains("has no --csv"), "{text}");
-    let (code, text) = told(&["report", "compare", saved, saved]);
+    let (code, text) = run_report(&["report", "compare", saved, saved]);
     assert!(code == Some(0) && text.contains("plain kernel") && !text.contains("Note"), "{text}");
     // Two rates of two protections.
     assert_eq!(text.lines().filter(|line| line.ends_with(" same")).count(), 4, "{text}");
-    let (code, text) = told(&["report", "compare", saved, "/dev/null"]);
+    let (code, text) = run_report(&["report", "compare", saved, "/dev/null"]);
     assert!(code == Some(2) && text.contains("nothing in common"), "{text}");
 }
 
@@ -88,7 +88,7 @@ fn reports_know_the_run(saved: &str) {
 fn points(modes: &str, more: &[&str]) -> Vec<(String, Value)> {
     let arguments = ["bench", "flood", "--connects", "30", "--per-second", "100", "--json"];
     let output = evenkeel(&[&arguments[..], &["--modes", modes], more].concat());
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", said(&output));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", printed(&output));
     let run = json(&output);
     let modes = run["modes"].as_array().expect("modes");
     modes.iter().map(|m| (m["key"].as_str().expect("a key").to_owned(), m["points"][0].clone())).collect()
@@ -141,7 +141,7 @@ fn a_gateway_in_front_challenges() {
 fn without_cookies_the_listener_drops_and_says_so() {
     let Some(()) = may_run() else { return };
     let output = evenkeel(&words("bench flood --modes none --rates 20k --connects 10 --timeout 200ms --json"));
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
     let run = json(&output);
     let point = &run["modes"][0]["points"][0];
     assert!(point["answered"].as_u64() < point["offered"].as_u64().map(|n| n / 2), "{point}");
@@ -160,8 +160,8 @@ fn wrong_wishes_are_told() {
         (["--show", "/dev/null"], "cannot show"),
     ] {
         let output = evenkeel(&[["bench", "flood"], arguments].concat());
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(word), "{arguments:?}: {said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {printed}");
+        assert!(printed.contains(word), "{arguments:?}: {printed}");
     }
 }

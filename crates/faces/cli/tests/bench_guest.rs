@@ -9,7 +9,7 @@ use std::{
 
 use guest::{Accel, Guest, GuestError, Kernel, Nic, Root, Settings};
 use serde_json::Value;
-use testbed::{ended, guest_kernel, json, privileged, refused, said, words};
+use testbed::{ended, guest_kernel, json, printed, privileged, refused, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -47,8 +47,8 @@ fn what_a_card_model_asks_for_is_counted_and_verbs_work_on_it() {
     }
     // Two queues of two cards each way were on one CPU.
     let spread = cards[0]["verbs"].as_array().unwrap().iter().find(|verb| verb["command"] == "spread apply, undo");
-    let said = spread.unwrap()["message"].as_str().unwrap();
-    assert!(said.starts_with("moved 4 of") && said.ends_with("exactly as before again"), "{said}");
+    let printed = spread.unwrap()["message"].as_str().unwrap();
+    assert!(printed.starts_with("moved 4 of") && printed.ends_with("exactly as before again"), "{printed}");
     assert!(cards[0]["libvirt"].as_str().unwrap().contains("queues='2'"), "{}", cards[0]);
     let drawn = fs::read_to_string(&page).unwrap();
     // Where KVM measures no exit and nobody gave one, there is nothing to model with.
@@ -98,8 +98,8 @@ fn a_guest_that_panics_shows_its_last_words() {
     assert!(matches!(guest.run(&["nothing"], patience), Err(GuestError::Refused(_))));
     assert!(guest.read("/proc/version").unwrap().contains(&guest.release));
     let crash = || guest.write("/proc/sysrq-trigger", "c");
-    let told = { crash }().unwrap_err().to_string();
-    assert!(told.contains("Kernel panic") && told.contains("sysrq"), "{told}");
+    let message = { crash }().unwrap_err().to_string();
+    assert!(message.contains("Kernel panic") && message.contains("sysrq"), "{message}");
 }
 
 #[test]
@@ -107,5 +107,5 @@ fn what_cannot_be_is_named() {
     refused(&bench(&["--guest-kernel", "/nowhere/vmlinuz-1"]), 3, &["/nowhere/vmlinuz-1", "--guest-kernel"]);
     refused(&bench(&["--nic", "rtl8139"]), 2, &["rtl8139", "vmxnet3"]);
     let both = Command::new(EVENKEEL).args(["bench", "--dut", "guest,bridge"]).output().unwrap();
-    assert!(both.status.code() == Some(2) && said(&both).contains("bridge is not measured"), "{}", said(&both));
+    assert!(both.status.code() == Some(2) && printed(&both).contains("bridge is not measured"), "{}", printed(&both));
 }

@@ -10,7 +10,9 @@ use std::{
 
 use busy::unless_busy;
 use serde_json::Value;
-use testbed::{Running, ended, guest_kernel, json, privileged, refused, said, text, turn, wait, wait_telling, words};
+use testbed::{
+    Running, ended, guest_kernel, json, printed, privileged, refused, text, turn, wait, wait_reporting, words,
+};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -83,10 +85,10 @@ fn neighbours_are_measured_beside_the_quiet_box() {
     assert_eq!(json(&report(&["show", "run.json", "--json"])), run);
     let shown = report(&["show", "run.json"]);
     ended(&shown, 0);
-    assert!(said(&shown).contains("quiet again"), "{}", said(&shown));
+    assert!(printed(&shown).contains("quiet again"), "{}", printed(&shown));
     let compared = report(&["compare", "run.json", "run.json"]);
     ended(&compared, 0);
-    assert!(said(&compared).contains("differences is beyond chance"), "{}", said(&compared));
+    assert!(printed(&compared).contains("differences is beyond chance"), "{}", printed(&compared));
     let compared = json(&report(&["compare", "run.json", "run.json", "--json"]));
     assert_eq!(compared["schema"], "evenkeel.bench.neighbour.compare/1");
     // Quiet, and each neighbour with each remedy.
@@ -115,15 +117,15 @@ fn what_cannot_be_is_named_before_anything_is_made() {
     refused(&run(&["--neighbour", "memory:900000"]), 3, &["memory:900000", "MB are free"]);
     // Root's programs are looked for in fixed folders: a root file system without stress-ng is a mount namespace. So is a full disk.
     let mounted = |what: &str, args: &[&str]| {
-        let asked = bench(folder.path(), args);
+        let bench_command = bench(folder.path(), args);
         let mut ran = Command::new("unshare");
-        ran.args(["--mount", "sh", "-c", &format!("{what} && exec \"$@\""), "sh"]).arg(asked.get_program());
-        ran.args(asked.get_args()).current_dir(folder.path()).output().unwrap()
+        ran.args(["--mount", "sh", "-c", &format!("{what} && exec \"$@\""), "sh"]).arg(bench_command.get_program());
+        ran.args(bench_command.get_args()).current_dir(folder.path()).output().unwrap()
     };
     let empty = tempfile::NamedTempFile::new().unwrap();
     let hidden = format!("mount --bind {} \"$(command -v stress-ng)\"", empty.path().display());
     let ran = mounted(&hidden, &["--neighbour", "cpu"]);
-    assert!(ran.status.code() == Some(3) && said(&ran).contains("stress-ng"), "{}", said(&ran));
+    assert!(ran.status.code() == Some(3) && printed(&ran).contains("stress-ng"), "{}", printed(&ran));
     let full = "mount -t tmpfs -o size=16k ek /mnt";
     let ran = mounted(full, &["--neighbour", "cpu", "--save", "/mnt/run.json"]);
     refused(&ran, 3, &["/mnt/run.json", "make room"]);
@@ -136,11 +138,11 @@ fn a_neighbour_is_a_guest() {
     let Some(_alone) = turn() else { return };
     let kernel = guest_kernel("6.1");
     let folder = tempfile::tempdir().unwrap();
-    let asked = format!(
+    let bench_command = format!(
         "--neighbour traffic:20 --neighbour-as guest --guest-kernel {} --repeats 2 --duration 200ms --json",
         kernel.display()
     );
-    let ran = unless_busy(|| run(folder.path(), &words(&asked)));
+    let ran = unless_busy(|| run(folder.path(), &words(&bench_command)));
     let Some(ran) = ran else { return };
     ended(&ran, 0);
     let run = json(&ran);
@@ -171,13 +173,13 @@ fn a_killed_run() {
         files.flat_map(|file| file.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
     };
     let log = folder.path().join("log");
-    wait_telling("a neighbour runs", || processes().len() > 1, || testbed::log(&log));
+    wait_reporting("a neighbour runs", || processes().len() > 1, || testbed::log(&log));
     running.kill();
     // stress-ng dies with its parent; its workers see that.
     wait("the neighbour has gone with the run", || processes().is_empty());
     assert!(!groups(pid).is_empty(), "its groups are there");
-    let told = Command::new(EVENKEEL).args(["clean", "--dry-run"]).output().unwrap();
-    assert!(text(&told.stdout).contains("rmdir /sys/fs/cgroup"), "{}", said(&told));
+    let dry_run = Command::new(EVENKEEL).args(["clean", "--dry-run"]).output().unwrap();
+    assert!(text(&dry_run.stdout).contains("rmdir /sys/fs/cgroup"), "{}", printed(&dry_run));
     ended(&Command::new(EVENKEEL).arg("clean").output().unwrap(), 0);
     assert!(groups(pid).is_empty());
     let ours = format!("ek-{pid}-");

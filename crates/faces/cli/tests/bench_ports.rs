@@ -23,7 +23,7 @@ fn attached(bed: &PortsBed) -> Vec<String> {
 
 /// A short run from inside of the tester's namespace: its exit code, what it said, and the modes in which the ports had XDP programs.
 fn bench(bed: &PortsBed, family: Family, file: &Path) -> (i32, String, Vec<String>) {
-    let (said, ports) = (file.with_extension("err"), bed.names().join(","));
+    let (errors, ports) = (file.with_extension("err"), bed.names().join(","));
     // With real-time priority: other tests of this machine do not make the trials void.
     let mut command = Command::new("chrt");
     command.args(["--fifo", "1", env!("CARGO_BIN_EXE_evenkeel")]);
@@ -32,7 +32,7 @@ fn bench(bed: &PortsBed, family: Family, file: &Path) -> (i32, String, Vec<Strin
     if family == Family::V6 {
         command.arg("--ipv6");
     }
-    let mut running = bed.tester.run(|| Running::logged(&mut command, &said));
+    let mut running = bed.tester.run(|| Running::logged(&mut command, &errors));
     let mut modes = Vec::new();
     let status = wait_for("the end of the run", || {
         let now = attached(bed);
@@ -41,14 +41,14 @@ fn bench(bed: &PortsBed, family: Family, file: &Path) -> (i32, String, Vec<Strin
         }
         running.ended()
     });
-    let said = fs::read_to_string(&said).expect("what it said");
-    (status.code().expect("an exit code"), said, modes)
+    let printed = fs::read_to_string(&errors).expect("what it printed");
+    (status.code().expect("an exit code"), printed, modes)
 }
 
 fn measured(tag: &str, family: Family) {
     let _cores = alone();
     let Some(bed) = PortsBed::new(tag) else { return };
-    bed.tell(&Addressing::routed(family).set_up());
+    bed.send(&Addressing::routed(family).set_up());
     bed.inside.nft("add table inet ekknown");
     bed.inside.nft("add chain inet ekknown forward { type filter hook forward priority 10 ; }");
     bed.inside
@@ -57,10 +57,10 @@ fn measured(tag: &str, family: Family) {
     let mut seen = Vec::new();
     for run in 0..RUNS_MAX {
         let file = folder.path().join(format!("{run}.json"));
-        let (code, said, modes) = bench(&bed, family, &file);
+        let (code, printed, modes) = bench(&bed, family, &file);
         assert_eq!((bed.addresses(), attached(&bed)), (String::new(), Vec::new()), "left behind");
         if code == 3 {
-            seen.push(said);
+            seen.push(printed);
             continue;
         }
         let saved: Value = serde_json::from_slice(&fs::read(&file).expect("a run")).expect("JSON");
@@ -70,16 +70,19 @@ fn measured(tag: &str, family: Family) {
         let most = (RATE + AT_ONCE / TRIAL_S) * 1.002;
         assert!(lower <= most, "{lower} came through, past {RATE}: {point}");
         if code != 0 || lower < 0.95 * RATE {
-            seen.push(format!("{code}, {lower}: {said}"));
+            seen.push(format!("{code}, {lower}: {printed}"));
             continue;
         }
         assert_eq!((&saved["status"]["status"], &saved["modes"][0]["key"]), (&"complete".into(), &"ports".into()));
         assert!(point["ceiling_pps"].as_f64().is_some_and(|c| c > RATE), "{point}");
         // What the run says of the receiver, and what the kernel says.
         let setup = &saved["setup"];
-        let told = setup["ports"].as_array().expect("ports").iter().map(|p| p.as_str().expect("words"));
-        let told: Vec<&str> = told.collect();
-        assert!(told.len() == 2 && told.iter().all(|p| p.ends_with("by XDP in native mode")), "{told:?}");
+        let port_notes = setup["ports"].as_array().expect("ports").iter().map(|p| p.as_str().expect("words"));
+        let port_notes: Vec<&str> = port_notes.collect();
+        assert!(
+            port_notes.len() == 2 && port_notes.iter().all(|p| p.ends_with("by XDP in native mode")),
+            "{port_notes:?}"
+        );
         assert_eq!(modes, ["1", "1"], "XDP in the driver (IFLA_XDP_ATTACHED, linux/if_link.h)");
         assert_eq!(setup["ip_version"], if family == Family::V6 { 6 } else { 4 });
         assert!(setup["addressing"].as_str().is_some_and(|a| a.contains("asked for by")), "{setup}");
@@ -107,9 +110,9 @@ fn a_port_that_cannot_be_used_is_named_before_anything_is_said_or_made() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(["bench", "--ports", &format!("{a},{b}"), "--save"]).arg(folder.path().join("run.json"));
     let out = bed.tester.run(|| command.output()).expect("the program");
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("{b} is down")), "{said}");
+    let printed = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{printed}");
+    assert!(printed.contains(&format!("{b} is down")), "{printed}");
     assert!(out.stdout.is_empty() && folder.path().read_dir().expect("a folder").count() == 0);
     assert_eq!(bed.addresses(), "");
 }

@@ -88,9 +88,9 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
 
     let page = folder.path().join("page.html");
     let Some(output) = go_on(&file, &["--json", "--html", page.to_str().unwrap()]) else { return };
-    let told = json(&output);
+    let document = json(&output);
     let run = read(&file);
-    assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
+    assert_eq!((&document["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
     let after = trials(&run);
     // On a busy machine the run may give up; the void trials at its end are made again then.
     before.truncate(before.iter().rposition(|trial| trial["invalid"].is_null()).map_or(0, |last| last + 1));
@@ -126,8 +126,8 @@ fn shown_and_compared(file: &Path, folder: &Path) {
     assert!(fs::read_to_string(&csv).unwrap().lines().count() > 4);
     let output = evenkeel(&["report", "compare", run, run, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told = json(&output);
-    assert_eq!((&told["schema"], &told["runs"][0]), (&"evenkeel.bench.compare/1".into(), &run.into()));
+    let document = json(&output);
+    assert_eq!((&document["schema"], &document["runs"][0]), (&"evenkeel.bench.compare/1".into(), &run.into()));
     // A run of other boxes has nothing in common with it.
     let mut other = read(file);
     other["modes"].as_array_mut().unwrap().iter_mut().for_each(|mode| mode["key"] = "else".into());
@@ -166,14 +166,17 @@ fn names_what_was_begun(file: &Path, run: &Value) {
         .output()
         .unwrap();
     let [csv, trials_csv, page] = [csv, trials, page].map(|path| fs::read_to_string(path).unwrap());
-    let told = text(&output.stdout);
-    assert!(told.contains("PARTIAL: ") && csv.contains(",partial run") && page.contains("Partial:"), "{told}\n{csv}");
+    let message = text(&output.stdout);
+    assert!(
+        message.contains("PARTIAL: ") && csv.contains(",partial run") && page.contains("Partial:"),
+        "{message}\n{csv}"
+    );
     let begun = &run["begun"];
-    for shown in [&told, &csv, &page] {
-        assert_eq!(shown.contains("begun and not finished"), !begun.is_null(), "{begun}\n{told}\n{csv}");
+    for shown in [&message, &csv, &page] {
+        assert_eq!(shown.contains("begun and not finished"), !begun.is_null(), "{begun}\n{message}\n{csv}");
     }
     let mode = begun["step"]["mode"].as_str().unwrap_or_default();
-    assert!(told.contains(&format!("begun and not finished: {mode}")) || begun.is_null(), "{told}");
+    assert!(message.contains(&format!("begun and not finished: {mode}")) || begun.is_null(), "{message}");
     // Each trial has a row for each direction.
     let rows = trials_csv.lines().skip(1).filter(|row| row.contains(",forward,")).count();
     assert_eq!(rows, self::trials(run).len(), "the step's trials are left out: {trials_csv}");

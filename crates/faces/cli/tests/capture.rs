@@ -63,10 +63,10 @@ fn json_counts_and_readers_add_up() {
 fn auto_says_why_and_attaches_nothing_unasked() {
     let Some(wire) = Wire::new("auto") else { return };
     let output = start(&wire, &["--backend", "auto", "--duration", "0.1", "--quiet"]).output();
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.contains("chosen: ring:") && told.contains("too little traffic"), "{told}");
-    assert!(told.contains("--try-xdp") && !told.lines().any(|l| l.starts_with("tap ")), "{told}");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    assert!(message.contains("chosen: ring:") && message.contains("too little traffic"), "{message}");
+    assert!(message.contains("--try-xdp") && !message.lines().any(|l| l.starts_with("tap ")), "{message}");
 }
 
 #[test]
@@ -96,9 +96,9 @@ fn a_missing_capability_is_named() {
         .args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", EVENKEEL, "capture", "lo"])
         .output()
         .expect("setpriv");
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("CAP_NET_RAW"), "{told}");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    assert!(message.contains("CAP_NET_RAW"), "{message}");
 }
 
 #[test]
@@ -203,11 +203,11 @@ fn a_pipe_gets_lines_and_the_end_counts() {
     send(&wire, 50, 1000);
     std::thread::sleep(Duration::from_millis(400));
     let output = child.interrupt();
-    let (lines, told) = (text(&output.stdout), text(&output.stderr));
+    let (lines, message) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(lines.lines().filter(|l| l.contains(": UDP, length ")).count(), 50, "{lines}");
-    assert!(told.contains("50 packets captured, 50 received by filter, 0 dropped by kernel"), "{told}");
+    assert!(message.contains("50 packets captured, 50 received by filter, 0 dropped by kernel"), "{message}");
     // Too few packets for a cost of each.
-    assert!(!told.contains("CPU time"), "{told}");
+    assert!(!message.contains("CPU time"), "{message}");
 }
 
 #[test]
@@ -266,9 +266,9 @@ fn signals_that_ask_get_the_counts_and_the_capture_goes_on() {
     std::thread::sleep(Duration::from_millis(400));
     let output = child.interrupt();
     ended(&output, 0);
-    let told = text(&output.stderr);
-    assert_eq!(told.matches("5 packets captured, 5 received by filter").count(), 2, "{told}");
-    assert_eq!(told.matches("10 packets captured, 10 received by filter").count(), 1, "{told}");
+    let message = text(&output.stderr);
+    assert_eq!(message.matches("5 packets captured, 5 received by filter").count(), 2, "{message}");
+    assert_eq!(message.matches("10 packets captured, 10 received by filter").count(), 1, "{message}");
 }
 
 /// `nsenter --net` leaves /sys as it is: it shows the interfaces of another namespace.
@@ -378,7 +378,7 @@ fn good_files_that_libpcap_does_not_read_are_not_called_damaged() {
             "tshark -r FILE -F pcap",
         ),
     ];
-    for (name, bytes, said) in cases {
+    for (name, bytes, word) in cases {
         let path = folder.path().join(format!("{name}.pcapng"));
         std::fs::write(&path, bytes).unwrap();
         let (path, rules) = (path.to_str().unwrap(), folder.path().join("rules.toml"));
@@ -389,7 +389,7 @@ fn good_files_that_libpcap_does_not_read_are_not_called_damaged() {
             &["shield", "explain", path, "--rules", rules.to_str().unwrap()],
         ] {
             let output = Command::new(EVENKEEL).args(args).output().unwrap();
-            refused(&output, 2, &["libpcap does not read", said]);
+            refused(&output, 2, &["libpcap does not read", word]);
         }
     }
 }

@@ -262,7 +262,7 @@ fn a_file_that_is_read_is_not_written() {
     for to in ["t.pcap", "link"] {
         let mut capture = Command::new(EVENKEEL);
         let done = capture.args(["capture", "-r"]).arg(&path).arg("-w").arg(folder.path().join(to)).output().unwrap();
-        assert_eq!(done.status.code(), Some(2), "{}", testbed::said(&done));
+        assert_eq!(done.status.code(), Some(2), "{}", testbed::printed(&done));
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{BenchReceiver, BenchRxConfig, XdpMode, chain, chain::Place, link::attached};
 use nix::sys::signal::Signal;
-use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, json, said, tshark, wait};
+use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, json, printed, tshark, wait};
 
 mod places;
 
@@ -42,7 +42,7 @@ fn send(bed: &ShieldBed, port: u16, datagrams: usize) {
 }
 
 /// Destination ports and comments of the datagrams in a file, as others read it.
-fn told(file: &Path) -> Vec<[String; 2]> {
+fn verdicts(file: &Path) -> Vec<[String; 2]> {
     let rows = tshark(file, &["udp.dstport", "frame.comment"], 'f');
     rows.into_iter().filter(|row| !row[0].is_empty()).map(|row| [row[0].clone(), row[1].clone()]).collect()
 }
@@ -70,13 +70,13 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     for capture in [before, behind] {
         ended(&capture.interrupt(), 0);
     }
-    let seen = told(&files[0]);
+    let seen = verdicts(&files[0]);
     let of =
         |port: &str| seen.iter().filter(|[to, _]| to == port).map(|[_, comment]| comment.clone()).collect::<Vec<_>>();
     let dropped = |name: &str| format!("shield: dropped by rule \"{name}\"");
     assert_eq!(of("9"), [vec![dropped("nine"); 10], vec![dropped("niner"); 5]].concat());
     assert_eq!(of("10"), vec!["shield: passed by default: no rule applies".to_owned(); 10]);
-    let passed = told(&files[1]);
+    let passed = verdicts(&files[1]);
     assert_eq!(passed.len(), 10, "{passed:?}");
     assert!(passed.iter().all(|[to, comment]| to == "10" && comment.starts_with("shield: passed")), "{passed:?}");
     assert_eq!(places(&bed), [Place::Filter]);
@@ -101,8 +101,8 @@ fn a_shield_and_a_capture_that_were_taken_out_of_their_places_are_put_back_and_s
     wait("it judges again", || bed.status()["totals"]["dropped"] == 3);
     let warnings = bed.status()["warnings"].to_string();
     assert!(warnings.contains("put back"), "{warnings}");
-    let told = said(&before.interrupt());
-    assert!(told.contains("frames passed unseen"), "{told}");
+    let message = printed(&before.interrupt());
+    assert!(message.contains("frames passed unseen"), "{message}");
     bed.stop();
 }
 
@@ -123,7 +123,7 @@ fn a_capture_a_shield_and_a_receiver_end_in_every_order() {
             match who {
                 0 => {
                     let output = tap.take().unwrap().interrupt();
-                    assert!(output.status.success(), "{order:?}: {}", said(&output));
+                    assert!(output.status.success(), "{order:?}: {}", printed(&output));
                 }
                 1 => bed.stop(),
                 _ => drop(receiver.take()),
@@ -131,7 +131,7 @@ fn a_capture_a_shield_and_a_receiver_end_in_every_order() {
             send(&bed, 10, 1);
         }
         wait("the chain is gone", || bed.host.run(|| attached(&bed.interface).unwrap()).is_none());
-        let seen = told(&file).len();
+        let seen = verdicts(&file).len();
         let expected = 3 + order.iter().position(|who| *who == 0).unwrap();
         assert_eq!(seen, expected, "{order:?}");
         let _ = std::fs::remove_file(&file);
@@ -157,7 +157,7 @@ fn kill_9_of_each_owner_leaves_the_others() {
     });
     bed.run(&rules, &[]);
     before.stop(Signal::SIGINT);
-    let comments: Vec<String> = told(&files[0]).into_iter().map(|[_, comment]| comment).collect();
+    let comments: Vec<String> = verdicts(&files[0]).into_iter().map(|[_, comment]| comment).collect();
     assert!(
         comments.iter().any(|comment| comment.contains("dropped: the shield's control process is gone")),
         "{comments:?}"
@@ -176,7 +176,7 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
     // A namespace may have a BPF file system of its own for as long as a command runs.
     let tool = |line: &str| {
         let output = bed.host.run(|| Command::new("sh").args(["-c", line]).output().expect("a shell"));
-        assert!(output.status.success(), "{line}: {}", said(&output));
+        assert!(output.status.success(), "{line}: {}", printed(&output));
     };
     bed.host.output("ip link add ekcf0 type veth peer name ekcf1");
     // One by the name of a later version's chain, and libxdp's dispatcher.
@@ -201,11 +201,11 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         let mut command = bed.host.command(EVENKEEL);
         let refused = command.args(["capture", interface, "--backend", "tap", "--count-only"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3));
-        assert!(said(&refused).contains(hint) && said(&refused).contains(name), "{}", said(&refused));
+        assert!(printed(&refused).contains(hint) && printed(&refused).contains(name), "{}", printed(&refused));
         let checked =
             bed.host.command(EVENKEEL).args(["route", "check", interface, "ekcf0", "--json"]).output().unwrap();
         let checked: serde_json::Value =
-            serde_json::from_slice(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&checked)));
+            serde_json::from_slice(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {}", printed(&checked)));
         let obstacle =
             checked["obstacles"].as_array().unwrap().iter().find(|it| it["code"] == "xdp").expect("it is named");
         assert!(
@@ -228,7 +228,7 @@ fn a_capture_whose_program_another_tool_took_off_says_so() {
     assert!(detached.success());
     let output = capture.output();
     assert_eq!(output.status.code(), Some(3));
-    assert!(said(&output).contains("another tool took"), "{}", said(&output));
+    assert!(printed(&output).contains("another tool took"), "{}", printed(&output));
     assert!(bed.host.run(|| host_has(&bed.interface)), "the interface is still there");
 }
 

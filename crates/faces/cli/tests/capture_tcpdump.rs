@@ -76,8 +76,8 @@ fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
         std::thread::sleep(Duration::from_millis(300));
         let output = child.interrupt();
         ended(&output, 0);
-        let (counts, told) = (json(&output), text(&output.stderr).to_owned());
-        assert!(told.contains("the kernel does not run the filter"), "{told}");
+        let (counts, message) = (json(&output), text(&output.stderr).to_owned());
+        assert!(message.contains("the kernel does not run the filter"), "{message}");
         let got = ["packets", "received", "dropped"].map(|key| counts[key].as_u64().unwrap());
         assert_eq!(got, [expected as u64, expected as u64, 0], "{filter} {backend:?} {counts}");
         // Neighbour discovery comes by itself.

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use assert_cmd::cargo::cargo_bin;
-use testbed::{Running, json, privileged, said, wait};
+use testbed::{Running, json, printed, privileged, wait};
 
 /// The namespaces of the process with that id.
 fn namespaces_of(pid: u32) -> Vec<String> {
@@ -26,7 +26,7 @@ fn every_ledger_closes_and_the_page_stands_alone() {
     let child = Running::piped(&mut child);
     let pid = child.pid();
     let output = child.output();
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
 
     let run = json(&output);
     assert_eq!(run["schema"], "evenkeel.demo/1");

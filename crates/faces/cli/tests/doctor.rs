@@ -10,7 +10,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
-use testbed::{Bed, Running, Space, ended, json, privileged, refused, said, text, wait, words};
+use testbed::{Bed, Running, Space, ended, json, printed, privileged, refused, text, wait, words};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
@@ -27,19 +27,19 @@ fn fixture(name: &str) -> String {
 #[test]
 fn a_saved_machine_is_examined() {
     let found = evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu")]);
-    assert_eq!(found.status.code(), Some(1), "findings: {}", said(&found));
+    assert_eq!(found.status.code(), Some(1), "findings: {}", printed(&found));
     let shown = stdout(&found);
     assert!(shown.contains("rings (eth0)") && shown.contains("ethtool -G eth0 rx 4096  # now 512"), "{shown}");
     assert!(shown.contains("role server (guessed"), "{shown}");
     assert!(!shown.contains("GOOD"), "good ones are a count: {shown}");
-    assert!(said(&found).contains("saved by an earlier evenkeel"), "{}", said(&found));
+    assert!(printed(&found).contains("saved by an earlier evenkeel"), "{}", printed(&found));
 
     let document = json(&evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu"), "--json", "--role", "router"]));
     assert_eq!(document["schema"], "evenkeel.doctor/1");
     assert_eq!((document["role"].as_str(), document["role_guessed"].as_bool()), (Some("router"), Some(false)));
     let fine = evenkeel(&["doctor", "--root", &fixture("single-queue-vm"), "--only", "rings", "--all"]);
-    assert_eq!(fine.status.code(), Some(0), "nothing to change: {}", said(&fine));
-    assert!(stdout(&fine).contains("GOOD"), "{}", said(&fine));
+    assert_eq!(fine.status.code(), Some(0), "nothing to change: {}", printed(&fine));
+    assert!(stdout(&fine).contains("GOOD"), "{}", printed(&fine));
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn a_copy_of_a_later_version_is_named() {
         fs::write(path, content).unwrap();
     }
     let found = evenkeel(&["doctor", "--root", folder.path().to_str().unwrap()]);
-    assert!(said(&found).contains("saved by a later evenkeel (format 99"), "{}", said(&found));
-    assert!(found.status.code() == Some(0) || found.status.code() == Some(1), "{}", said(&found));
+    assert!(printed(&found).contains("saved by a later evenkeel (format 99"), "{}", printed(&found));
+    assert!(found.status.code() == Some(0) || found.status.code() == Some(1), "{}", printed(&found));
 }
 
 #[test]
@@ -141,7 +141,7 @@ impl Ns {
 
     fn shell(&self, script: &str) {
         let done = self.space.run(|| Command::new("sh").args(["-ec", script]).output().unwrap());
-        assert!(done.status.success(), "{script}: {}", said(&done));
+        assert!(done.status.success(), "{script}: {}", printed(&done));
     }
 
     fn evenkeel(&self, args: &[&str]) -> Output {
@@ -232,7 +232,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
         "exactly what was fixed differs: {changed:?}"
     );
     let again = ns.evenkeel(&["doctor", "--role", "server", "--only", &only]);
-    assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", said(&again));
+    assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", printed(&again));
 
     ended(&ns.evenkeel(&["undo", "--state", state]), 0);
     let listed = json(&ns.evenkeel(&["undo", "--list", "--json", "--state", state]));
@@ -240,7 +240,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     let again = ns.evenkeel(&["undo", session, "--state", state]);
     ended(&again, 0);
     let year = &listed["sessions"][0]["started"].as_str().unwrap()[..5];
-    assert!(said(&again).contains(&format!("taken back already at {year}")), "{}", said(&again));
+    assert!(printed(&again).contains(&format!("taken back already at {year}")), "{}", printed(&again));
     let after = ns.settings("after");
     assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
 }
@@ -400,7 +400,7 @@ fn a_setting_that_is_read_only_in_this_namespace_is_advice() {
     assert_eq!(finding["fix"]["changes"].as_array().map(Vec::len), Some(0), "{found:#}");
     let advice = finding["fix"].to_string();
     assert!(advice.contains("rmem_default") && advice.contains("in the first network namespace"), "{found:#}");
-    assert!(said(&fixed).contains("to be done by hand"), "{}", said(&fixed));
+    assert!(printed(&fixed).contains("to be done by hand"), "{}", printed(&fixed));
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn a_finding_without_a_knob_is_advice() {
     let state = &ns.state();
     let output = ns.evenkeel(&["doctor", "--state", state, "--fix", "preemption"]);
     ended(&output, 0);
-    assert!(stdout(&output).contains("Nothing to set"), "{}", said(&output));
+    assert!(stdout(&output).contains("Nothing to set"), "{}", printed(&output));
     assert!(!ns.bed.path("state/journal").exists(), "no session without a change");
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Bed, Running, ended, json, run, said, wait};
+use testbed::{Bed, Running, ended, json, printed, run, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -71,12 +71,12 @@ fn a_program_on_the_core_of_a_receiving_thread_is_named_and_the_thread_comes_fir
     let seen = seen.unwrap().to_string();
     assert!(seen.contains(" ran") && seen.contains("waited"), "{seen}");
     assert_eq!(nice(pid), 0);
-    let mut told = String::new();
+    let mut message = String::new();
     wait("the fix", || {
-        told = said(&doctor(&["--fix"]));
+        message = printed(&doctor(&["--fix"]));
         nice(pid) == -20
     });
-    assert!(told.contains("renice") || told.contains("nice value"), "{told}");
+    assert!(message.contains("renice") || message.contains("nice value"), "{message}");
     let undone = Command::new(EVENKEEL).args(["undo", "--state"]).arg(&state).output().unwrap();
     ended(&undone, 0);
     assert_eq!(nice(pid), 0);

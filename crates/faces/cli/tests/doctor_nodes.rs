@@ -125,8 +125,8 @@ fn a_missing_node_is_named_and_the_rest_goes_on(world: &World, program: &str) {
     let answered: Vec<bool> =
         found["nodes"].as_array().unwrap().iter().map(|node| node["report"].is_object()).collect();
     assert_eq!(answered, [true, false, true]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains(&format!("{nobody}: ssh failed")) && said.contains("1 of 3 machines"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains(&format!("{nobody}: ssh failed")) && printed.contains("1 of 3 machines"), "{printed}");
 }
 
 fn a_missing_program_is_said_and_a_copy_helps(world: &World) {
@@ -134,8 +134,8 @@ fn a_missing_program_is_said_and_a_copy_helps(world: &World) {
     let missing = ["--nodes", &node, "--program", "/ek-no-such-program", "--only", "tcp-options"];
     let output = world.doctor(&missing);
     ended(&output, 3);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("there is no `/ek-no-such-program` there") && said.contains("--copy"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("there is no `/ek-no-such-program` there") && printed.contains("--copy"), "{printed}");
     let output = world.doctor(&[&missing[..], &["--copy", "--json"]].concat());
     assert_eq!(json(&output)["nodes"][0]["report"]["hostname"].as_str().map(str::is_empty), Some(false), "{output:?}");
 }

@@ -252,8 +252,8 @@ fn frames_that_would_not_arrive_are_told_of_before_they_are_sent() {
     std::fs::write(&path, bytes).unwrap();
     let args = [sender.interface(), "--pcap", path.to_str().unwrap(), "--allow-non-ip", "--duration", "1s"];
     let output = gen_with(&args);
-    let told = text(&output.stderr);
-    assert!(told.contains("65800 s without a packet before its packet 2"), "{told}");
+    let message = text(&output.stderr);
+    assert!(message.contains("65800 s without a packet before its packet 2"), "{message}");
     // The mean of the whole file is no rate that its first second could keep.
     let shown = text(&output.stdout);
     assert!(shown.contains("the first 1 of 2 packets") && !shown.contains("error"), "{shown}");

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use testbed::{ended, privileged, refused, said};
+use testbed::{ended, printed, privileged, refused};
 
 const SOMEBODY: u32 = 65533;
 
@@ -101,10 +101,10 @@ fn an_odd_file_hides_no_session() {
     for (number, make) in oddities.iter().enumerate() {
         make();
         let output = run(&args);
-        assert_eq!(output.status.code(), Some(3), "{number}: {}", said(&output));
-        assert_eq!(listed(&output), 1, "{number}: {}", said(&output));
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains("0-0.jsonl") && told.contains("move the file away"), "{number}: {told}");
+        assert_eq!(output.status.code(), Some(3), "{number}: {}", printed(&output));
+        assert_eq!(listed(&output), 1, "{number}: {}", printed(&output));
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains("0-0.jsonl") && message.contains("move the file away"), "{number}: {message}");
         fs::remove_file(&odd).unwrap();
     }
 }
@@ -141,8 +141,8 @@ fn names_of_others_do_not_reach_the_terminal_as_commands() {
         &["spread", "plan", NAME, "--root", &copy],
     ] {
         let output = run(args);
-        assert!(acted_on(&said(&output)).is_empty(), "{args:?}: {:?}", said(&output));
-        visible += usize::from(said(&output).contains("\\x1b") || said(&output).contains("\\u001b"));
+        assert!(acted_on(&printed(&output)).is_empty(), "{args:?}: {:?}", printed(&output));
+        visible += usize::from(printed(&output).contains("\\x1b") || printed(&output).contains("\\u001b"));
     }
     assert!(visible >= 5, "the names are seen, in {visible} of 8");
 }
@@ -164,8 +164,8 @@ fn arguments_do_not_reach_the_terminal_as_commands() {
         &[NAME],
     ] {
         let output = run(args);
-        assert!(matches!(output.status.code(), Some(2 | 3)), "{args:?}: {}", said(&output));
-        assert!(acted_on(&said(&output)).is_empty(), "{args:?}: {:?}", said(&output));
+        assert!(matches!(output.status.code(), Some(2 | 3)), "{args:?}: {}", printed(&output));
+        assert!(acted_on(&printed(&output)).is_empty(), "{args:?}: {:?}", printed(&output));
     }
 }
 

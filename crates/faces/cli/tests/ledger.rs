@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Bed, Running, Space, ended, refused, said, text};
+use testbed::{Bed, Running, Space, ended, printed, refused, text};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -41,7 +41,7 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
     let run = |args: &[&str]| namespace.run(|| evenkeel(args));
     let quiet = run(&["--once", "--interval", "0.3", "--check"]);
     ended(&quiet, 0);
-    assert!(text(&quiet.stdout).contains("Quiet"), "{}", said(&quiet));
+    assert!(text(&quiet.stdout).contains("Quiet"), "{}", printed(&quiet));
     // Datagrams to a port that nobody listens on, for as long as the ledger may take.
     let lossy = |args: &[&str]| {
         thread::scope(|s| {
@@ -57,9 +57,9 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
             counting.join().expect("no panic")
         })
     };
-    let asked = lossy(&["lo", "--once", "--check"]);
-    ended(&asked, 1);
-    let text = text(&asked.stdout);
+    let checked = lossy(&["lo", "--once", "--check"]);
+    ended(&checked, 1);
+    let text = text(&checked.stdout);
     assert!(text.contains("no socket on the UDP port") && text.contains("What to do"), "{text}");
     let plain = lossy(&["--json", "--count", "2", "--interval", "0.3", "--no-trace"]);
     ended(&plain, 0);

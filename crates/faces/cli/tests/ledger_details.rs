@@ -38,8 +38,8 @@ fn a_port_without_a_socket_is_named_with_its_sender() {
     let (top, below) = (details.stack.first(), details.stack.iter().any(|f| f.starts_with("ip_local_deliver")));
     assert!(top.is_some_and(|f| f.starts_with("__udp4_lib_rcv")) && below, "{details:#?}");
     // Two ports are not told as one.
-    let told = |word: &str| loss.advice.as_ref().is_some_and(|advice| advice.contains(word));
-    assert!(told(SENDER) && told(&format!("{BOX}:7001")) && told(&format!("{BOX}:7002")), "{loss:#?}");
+    let advises = |word: &str| loss.advice.as_ref().is_some_and(|advice| advice.contains(word));
+    assert!(advises(SENDER) && advises(&format!("{BOX}:7001")) && advises(&format!("{BOX}:7002")), "{loss:#?}");
 }
 
 #[test]

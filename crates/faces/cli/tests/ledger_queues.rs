@@ -38,9 +38,12 @@ fn a_ring_whose_reader_sleeps() {
             ring.socket().take_statistics().expect("its statistics"); // what an earlier try left
             road.send_udp(RECEIVER, 9, load)
         });
-        let told = ring.socket().take_statistics().expect("its statistics");
-        assert!(u64::from(told.packets) == arrived && u64::from(told.drops) > arrived / 2, "{told:?}");
-        found.holds("taps", "", &format!("[{}]", std::process::id()), told.drops.into());
+        let statistics = ring.socket().take_statistics().expect("its statistics");
+        assert!(
+            u64::from(statistics.packets) == arrived && u64::from(statistics.drops) > arrived / 2,
+            "{statistics:?}"
+        );
+        found.holds("taps", "", &format!("[{}]", std::process::id()), statistics.drops.into());
     }
 }
 

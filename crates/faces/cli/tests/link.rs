@@ -11,7 +11,7 @@ use std::{
 
 use link::{Claim, State};
 use nix::sys::{signal::Signal, statvfs::statvfs};
-use testbed::{Bed, End, LinkNode, Running, ended, json, refused, said, wait};
+use testbed::{Bed, End, LinkNode, Running, ended, json, printed, refused, wait};
 
 mod places;
 
@@ -48,8 +48,8 @@ fn a_broker_that_was_taken_out_of_its_place_is_put_back_and_says_so() {
     let entry = attached(&ends[0]).expect("a chain");
     places::empty(entry, "ek_link");
     wait("it says so", || a.log().contains("put back"));
-    let told = a.log();
-    assert!(told.lines().any(|line| line.contains(ends[0].interface()) && line.contains("put back")), "{told}");
+    let message = a.log();
+    assert!(message.lines().any(|line| line.contains(ends[0].interface()) && line.contains("put back")), "{message}");
     let users = bpf::chain::users(entry);
     assert!(users.iter().any(|(place, _)| *place == bpf::chain::Place::Link), "{users:?}");
     ended(&a.ask(&["ping", "beta", "--count", "1"]), 0);
@@ -202,8 +202,8 @@ fn files_of_which_nothing_comes_keep_others_away_for_a_while_alone() {
         assert!(reply_to_slow.contains("fewer than 64 KiB/s"), "{reply_to_slow}");
     });
     ended(&a.ask(&["copy", &file, "beta:late"]), 0);
-    let told = b.log();
-    assert!(told.contains("no data for 30 s") && told.lines().count() < 40, "{told}");
+    let message = b.log();
+    assert!(message.contains("no data for 30 s") && message.lines().count() < 40, "{message}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn two_nodes_of_one_name_are_told() {
     for node in [&a, &b] {
         wait("the other is told", || node.status()["duplicate_names"].as_array().is_some_and(|all| all.len() == 1));
         wait("it says so", || node.log().contains("--name"));
-        assert!(said(&node.ask(&["status"])).contains("has the name same too"));
+        assert!(printed(&node.ask(&["status"])).contains("has the name same too"));
         let check = node.ask(&["check", "--json"]);
         ended(&check, 1);
         let what = json(&check)["problems"][0]["problem"].as_str().unwrap().to_owned();
@@ -285,7 +285,7 @@ fn what_is_wrong_between_nodes_is_found() {
     assert!((1400..=1404).contains(&passes), "{passes}");
     let check = b.ask(&["check"]);
     ended(&check, 0);
-    assert!(said(&check).contains("The other node answers"), "{}", said(&check));
+    assert!(printed(&check).contains("The other node answers"), "{}", printed(&check));
     refused(&a.ask(&["check", "-oProxyCommand=x"]), 2, &["-o"]);
     refused(&a.ask(&["check", "a;reboot"]), 2, &["a;reboot"]);
 }

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
-use testbed::{Bed, End, Space, Sshd, ended, json, said};
+use testbed::{Bed, End, Space, Sshd, ended, json, printed};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const PORT: u16 = 2223;
@@ -66,21 +66,21 @@ fn two_machines_measure_what_their_link_carries() {
     // What is wrong there is said as that machine says it.
     let ran = bench(EVENKEEL, "ek-none");
     ended(&ran, 3);
-    assert!(said(&ran).contains(&peer) && said(&ran).contains("ek-none"), "{}", said(&ran));
+    assert!(printed(&ran).contains(&peer) && printed(&ran).contains("ek-none"), "{}", printed(&ran));
     // An interface of another Ethernet: neither end hears the other.
     right.output("ip link add ekbtwx type veth peer name ekbtwy");
     right.output("ip link set ekbtwx up");
     right.output("ip link set ekbtwy up");
     let ran = bench(EVENKEEL, "ekbtwx");
     ended(&ran, 3);
-    assert!(said(&ran).contains(&format!("no message of link from {peer}")), "{}", said(&ran));
+    assert!(printed(&ran).contains(&format!("no message of link from {peer}")), "{}", printed(&ran));
     let ran = bench("/nowhere/evenkeel", right.interface());
     ended(&ran, 3);
-    assert!(said(&ran).contains("/nowhere/evenkeel"), "{}", said(&ran));
+    assert!(printed(&ran).contains("/nowhere/evenkeel"), "{}", printed(&ran));
     right.link_set("mtu 1400");
     let ran = bench(EVENKEEL, right.interface());
     ended(&ran, 3);
-    assert!(said(&ran).contains("1500") && said(&ran).contains("1400"), "{}", said(&ran));
+    assert!(printed(&ran).contains("1500") && printed(&ran).contains("1400"), "{}", printed(&ran));
 }
 
 #[test]
@@ -120,5 +120,5 @@ fn three_machines_measure_their_speedup() {
     // More nodes than machines.
     let ran = link(&spaces[0], &folder, &verb, &["--nodes", "1,2,3,4"]);
     ended(&ran, 2);
-    assert!(said(&ran).contains("--with"), "{}", said(&ran));
+    assert!(printed(&ran).contains("--with"), "{}", printed(&ran));
 }

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use testbed::{Bed, End, LinkNode, Sshd, ended, json, said};
+use testbed::{Bed, End, LinkNode, Sshd, ended, json, printed};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const OWN: &str = "10.77.6.1";
@@ -36,7 +36,7 @@ fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
     // Without a broker of this node there is nothing that link sees.
     let output = check(&[&peer]);
     ended(&output, 1);
-    assert!(said(&output).contains("link serve"), "{}", said(&output));
+    assert!(printed(&output).contains("link serve"), "{}", printed(&output));
 
     let _brokers = LinkNode::pair(EVENKEEL, &bed, &ends, &[]);
     let output = check(&[&peer, "--json"]);
@@ -54,7 +54,7 @@ fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
     let nobody = format!("root@{OWN}");
     let output = check(&[&peer, &nobody]);
     ended(&output, 3);
-    let text = said(&output);
+    let text = printed(&output);
     assert!(text.contains(&nobody) && text.contains("1 of 2 machines gave no report"), "{text}");
     assert!(text.contains("beta"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use std::{os::unix::ffi::OsStrExt as _, process::Output};
 
-use testbed::{DROP_9, ShieldBed, json, said, text, words};
+use testbed::{DROP_9, ShieldBed, json, printed, text, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 const SHORT_NAME: &str = "ekuplink0";
@@ -31,8 +31,8 @@ fn an_alternative_name_is_a_name_for_every_verb() {
             &["spread", "plan", name],
         ] {
             let output = evenkeel(&bed, verb);
-            let said = said(&output);
-            assert!(output.status.code().is_some_and(|code| code < 2), "{verb:?}: {said}");
+            let printed = printed(&output);
+            assert!(output.status.code().is_some_and(|code| code < 2), "{verb:?}: {printed}");
         }
         let plan = bed.shield_does(&[&["plan", name][..], &drop].concat());
         assert!(text(&plan.stdout).contains(&format!("device \"{real}\"")), "{}", text(&plan.stdout));
@@ -71,10 +71,10 @@ fn a_label_of_an_address_is_refused_with_the_name_of_the_interface() {
         &["link", "serve", label],
     ] {
         let output = evenkeel(&bed, verb);
-        let said = said(&output);
+        let printed = printed(&output);
         assert!(
-            output.status.code() == Some(3) && said.contains("label") && said.contains(real.as_str()),
-            "{verb:?}: {said}"
+            output.status.code() == Some(3) && printed.contains("label") && printed.contains(real.as_str()),
+            "{verb:?}: {printed}"
         );
     }
 }
@@ -86,14 +86,14 @@ fn an_interface_whose_name_is_no_text_stands_in_nobodys_way() {
     let mut command = std::process::Command::new("ip");
     command.args(["link", "add", "name"]).arg(odd).args(["type", "veth", "peer", "name", "eknmpeer"]);
     let added = bed.host.run(|| command.output()).expect("ip starts");
-    assert!(added.status.success(), "{}", said(&added));
+    assert!(added.status.success(), "{}", printed(&added));
     for verb in [
         &["spread", "plan", &bed.interface][..],
         &["doctor", "--only", "backlog"],
         &["top", "--once", "--all", "-i", "200ms"],
     ] {
         let output = evenkeel(&bed, verb);
-        assert!(output.status.code().is_some_and(|code| code < 2), "{verb:?}: {}", said(&output));
+        assert!(output.status.code().is_some_and(|code| code < 2), "{verb:?}: {}", printed(&output));
     }
 }
 
@@ -105,5 +105,5 @@ fn without_type_information_of_the_kernel_it_is_named() {
         bed.interface
     );
     let output = bed.host.command("unshare").args(["-m", "sh", "-c", &script]).output().expect("unshare");
-    assert!(output.status.code() == Some(3) && said(&output).contains("BTF"), "{}", said(&output));
+    assert!(output.status.code() == Some(3) && printed(&output).contains("BTF"), "{}", printed(&output));
 }

@@ -43,9 +43,9 @@ fn they_agree(tree: &Tree) -> Result<(), String> {
     if !again.is_empty() {
         return Err(format!("spread changes what it made: {again:?}\nfirst: {changes:?}"));
     }
-    let said = findings(&spread);
-    if !said.is_empty() {
-        return Err(format!("the doctor finds fault with the plan: {said:#?}"));
+    let complaints = findings(&spread);
+    if !complaints.is_empty() {
+        return Err(format!("the doctor finds fault with the plan: {complaints:#?}"));
     }
     let (examined, all) = examined(tree);
     let fixes = fix_plan(&examined, &all);

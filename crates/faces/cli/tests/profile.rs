@@ -230,9 +230,9 @@ fn bad_input_is_named() {
         (vec!["--compare", "/no/such/file", &other], "cannot read the profile /no/such/file"),
     ] {
         let output = run(&args);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-        assert!(said.contains(says), "{args:?}: {said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {printed}");
+        assert!(printed.contains(says), "{args:?}: {printed}");
     }
     if !nix::unistd::geteuid().is_root() {
         return;
@@ -243,8 +243,8 @@ fn bad_input_is_named() {
         (vec!["--flamegraph", "/no/such/folder/f.svg"], 2, "cannot write /no/such/folder/f.svg"),
     ] {
         let output = run(&args);
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
-        assert!(said.contains(says), "{args:?}: {said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {printed}");
+        assert!(printed.contains(says), "{args:?}: {printed}");
     }
 }

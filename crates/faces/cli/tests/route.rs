@@ -4,7 +4,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, refused, said, wait};
+use testbed::{Running, json, printed, refused, wait};
 
 mod router;
 use router::World;
@@ -29,7 +29,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     let running = world.run(&["--trial", "2s"]);
     let second = world.ask(&["run", names[0], names[1]]);
     assert_eq!(second.status.code(), Some(3), "one router for a network namespace");
-    assert!(said(&second).contains("route stop"), "{}", said(&second));
+    assert!(printed(&second).contains("route stop"), "{}", printed(&second));
     assert_eq!(world.ask(&["check", names[0]]).status.code(), Some(2), "one way is no router");
     wait("packets cross in shadow", || world.crosses());
     wait("the trial is over", || world.is_in("routed"));
@@ -67,7 +67,7 @@ fn without_a_router_each_question_says_so_on_stderr_alone() {
     for question in [&["status"][..], &["stop"], &["reload"], &["cpus", "none"], &["mode", "standard"]] {
         let answer = world.ask(&[question, &["--json"]].concat());
         refused(&answer, 1, &["evenkeel route run"]);
-        assert!(answer.stdout.is_empty(), "{question:?}: {}", said(&answer));
+        assert!(answer.stdout.is_empty(), "{question:?}: {}", printed(&answer));
     }
     let running = world.run(&["--trial", "0"]);
     let answer = world.ask(&["cpus", "4000", "--json"]);
@@ -82,16 +82,16 @@ fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
     let check = || world.ask(&["check", names[0], names[1], "--json"]);
     assert_eq!(check().status.code(), Some(0));
     let running = world.run(&["--trial", "0"]);
-    let told = |sends: bool| {
+    let reported = |sends: bool| {
         world.status()["events"].as_array().is_some_and(|events| {
             events.iter().any(|e| (&e["event"], &e["can_transmit"]) == (&"transmit".into(), &sends.into()))
         })
     };
     world.a.feature("rx-gro", false);
     assert_eq!(check().status.code(), Some(0), "one way is left");
-    wait("the router tells that a port sends no more", || told(false));
+    wait("the router tells that a port sends no more", || reported(false));
     world.a.feature("rx-gro", true);
-    wait("and that it sends again", || told(true));
+    wait("and that it sends again", || reported(true));
     world.a.feature("rx-gro", false);
     assert!(running.stop(Signal::SIGTERM).success());
     world.b.feature("rx-gro", false);
@@ -107,9 +107,9 @@ fn a_router_that_hangs_is_named_and_ended_by_stop() {
     running.signal(Signal::SIGSTOP);
     let status = world.ask(&["status"]);
     assert_eq!(status.status.code(), Some(3));
-    assert!(said(&status).contains(&format!("process {} does not answer", running.pid())), "{}", said(&status));
+    assert!(printed(&status).contains(&format!("process {} does not answer", running.pid())), "{}", printed(&status));
     let stop = world.ask(&["stop", "--json"]);
-    assert_eq!((stop.status.code(), json(&stop)["done"].clone()), (Some(0), Value::Bool(true)), "{}", said(&stop));
+    assert_eq!((stop.status.code(), json(&stop)["done"].clone()), (Some(0), Value::Bool(true)), "{}", printed(&stop));
     assert!(!running.end().success());
     assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "nothing is left to be stopped");
     assert!(world.crosses());
@@ -149,7 +149,7 @@ fn a_port_that_goes_is_named() {
     world.b.space().output(&format!("ip link del {}", world.b.interface()));
     wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports[1].interface()));
     let stopped = running.stop(Signal::SIGTERM);
-    assert!(stopped.success(), "{}", said(&world.ask(&["status"])));
+    assert!(stopped.success(), "{}", printed(&world.ask(&["status"])));
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     assert_eq!(world.ask(&["cpus", "0"]).status.code(), Some(1), "no router is the answer no");
     let refused = world.ask(&["run", names[0], names[1], "--cpus", "0,4000"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said(&refused).contains("CPU 4000"), "{}", said(&refused));
+    assert!(printed(&refused).contains("CPU 4000"), "{}", printed(&refused));
     assert!(!world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
 
     let rps = format!("/sys/class/net/{port}/queues/rx-0/rps_cpus");
@@ -265,13 +265,18 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
         ["tcp-window", "new-rules", "passed-by", "partial-checksum", "partial-checksum"]
     );
     let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
-    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
-    let printed = json(&world.ask(&["rules", "--json"]));
-    assert_eq!(printed["lines"].as_array().map(Vec::len), Some(2));
-    assert_eq!(printed["session"], Value::Null, "nothing is changed by printing");
+    assert_eq!(refused.status.code(), Some(3), "{}", printed(&refused));
+    let listed = json(&world.ask(&["rules", "--json"]));
+    assert_eq!(listed["lines"].as_array().map(Vec::len), Some(2));
+    assert_eq!(listed["session"], Value::Null, "nothing is changed by printing");
 
     let applied = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
-    assert_eq!((applied.status.code(), json(&applied)["written"].clone()), (Some(0), 2.into()), "{}", said(&applied));
+    assert_eq!(
+        (applied.status.code(), json(&applied)["written"].clone()),
+        (Some(0), 2.into()),
+        "{}",
+        printed(&applied)
+    );
     assert_eq!((check().status.code(), codes(&json(&check())["notes"]).len()), (Some(0), 4), "no word of windows");
     let again = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
     assert_eq!(json(&again)["session"], Value::Null, "it is so already");
@@ -281,7 +286,7 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let mut server = Running::piped(world.b.space().command("python3").args(["-c", talk]));
     let client = "import socket,time\nfor i in range(99):\n  try: s=socket.create_connection(('198.18.2.2',4000)); break\n  except OSError: time.sleep(0.1)\nfor i in range(50):\n  s.sendall(b'x'*99); n=0\n  while n<99: n+=len(s.recv(99))";
     let done = world.a.space().command("python3").args(["-c", client]).output().unwrap();
-    assert!(done.status.success(), "{}", said(&done));
+    assert!(done.status.success(), "{}", printed(&done));
     assert!(server.child().wait().unwrap().success());
     let translated = |status: &Value| -> u64 {
         let ports = status["ports"].as_array().unwrap().iter();

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, log, wait, wait_telling};
+use testbed::{Running, json, log, wait, wait_reporting};
 
 mod router;
 use router::World;
@@ -22,7 +22,7 @@ fn ledger(world: &World, work: impl FnOnce()) -> Value {
     command.args(["ledger", "--once", "--json", "-i", "1h"]).stdout(std::process::Stdio::piped());
     command.stderr(std::fs::File::create(&errors).unwrap());
     let ledger = Running::start(&mut command);
-    wait_telling("it counts", || log(&errors).contains("counting"), || log(&errors));
+    wait_reporting("it counts", || log(&errors).contains("counting"), || log(&errors));
     work();
     // Ctrl-C ends the interval early.
     ledger.signal(Signal::SIGINT);
@@ -186,7 +186,7 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
         port["lost"]["queue_full"]
     );
     let text = || std::fs::read_to_string(&metrics).unwrap_or_default();
-    wait_telling("the metrics have it", || text().lines().any(|other| other == line), text);
+    wait_reporting("the metrics have it", || text().lines().any(|other| other == line), text);
     assert!(running.stop(Signal::SIGTERM).success());
 }
 

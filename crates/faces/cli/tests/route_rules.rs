@@ -4,7 +4,7 @@ use std::{net::UdpSocket, ops::Deref, process::Command, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, said, wait, wait_for, wait_telling};
+use testbed::{Running, json, printed, wait, wait_for, wait_reporting};
 
 mod router;
 
@@ -85,10 +85,10 @@ fn wrong_rules_are_refused_with_their_line_and_change_nothing() {
     let [first, second] = world.names();
     let path = world.bed.file("rules.toml", format!("{}\n[detection]\n", drops(53)));
     let refused = world.ask(&["run", first, second, "--rules", &path]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains(&format!("{path}:7:")), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", printed(&refused));
+    assert!(printed(&refused).contains(&format!("{path}:7:")), "{}", printed(&refused));
     let missing = world.ask(&["run", first, second, "--rules", "/nowhere.toml"]);
-    assert_eq!(missing.status.code(), Some(2), "{}", said(&missing));
+    assert_eq!(missing.status.code(), Some(2), "{}", printed(&missing));
     assert!(!world.runs_a_program());
     // There is nothing to be read again.
     assert_eq!(world.ask(&["reload"]).status.code(), Some(1));
@@ -105,7 +105,7 @@ fn rules_hold_beside_a_shield_and_each_counts_its_own() {
         let arguments = ["shield", "run", first, "--quiet", "--rules", &of_shield];
         let log = world.bed.path("shield.log");
         let running = Running::logged(&mut world.verb(&arguments), &log);
-        wait_telling("the shield answers", || shield(&["status", first]).status.success(), || testbed::log(&log));
+        wait_reporting("the shield answers", || shield(&["status", first]).status.success(), || testbed::log(&log));
         running
     };
     // In either order of their coming.
@@ -164,19 +164,19 @@ fn reloads_that_are_asked_for_at_once_are_done_one_after_the_other() {
     let router = world.run(&path);
     let ask = || world.ask(&["reload", "--json"]);
     std::thread::scope(|scope| {
-        let asked = [(); 4].map(|()| scope.spawn(ask));
+        let reloads = [(); 4].map(|()| scope.spawn(ask));
         // Others are answered meanwhile.
         assert!(world.ask(&["cpus", "none"]).status.success());
-        for answer in asked.map(|asked| asked.join().unwrap()) {
+        for answer in reloads.map(|reload| reload.join().unwrap()) {
             assert_eq!((answer.status.code(), json(&answer)["done"].clone()), (Some(0), true.into()));
         }
     });
     assert_eq!(world.status()["rules"]["reloads"], 4);
     // Whoever asks when it ends has an answer: done, or refused, or that there is none.
     std::thread::scope(|scope| {
-        let asked = scope.spawn(ask);
+        let reload = scope.spawn(ask);
         assert!(world.ask(&["stop"]).status.success());
-        assert!(matches!(asked.join().unwrap().status.code(), Some(0..=3)));
+        assert!(matches!(reload.join().unwrap().status.code(), Some(0..=3)));
     });
     assert!(router.end().success());
     assert_eq!(world.reached(&[53, 54]), [53, 54]);
@@ -200,13 +200,17 @@ fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
         }
         let none = world.ask(&["status"]);
         assert_eq!(none.status.code(), Some(1));
-        assert!(said(&none).contains(world.names()[0]) && said(&none).contains("route stop"), "{}", said(&none));
+        assert!(
+            printed(&none).contains(world.names()[0]) && printed(&none).contains("route stop"),
+            "{}",
+            printed(&none)
+        );
     }
     let [first, second] = world.names();
     let open = world.ask(&["run", first, second]);
-    assert_eq!(open.status.code(), Some(2), "no router without rules: {}", said(&open));
+    assert_eq!(open.status.code(), Some(2), "no router without rules: {}", printed(&open));
     let other = world.ask(&["run", first, second, "--rules", &path, "--xdp-mode", "generic"]);
-    assert_eq!(other.status.code(), Some(2), "{}", said(&other));
+    assert_eq!(other.status.code(), Some(2), "{}", printed(&other));
     assert_eq!(world.reached(&both), [54]);
     taken_off();
 

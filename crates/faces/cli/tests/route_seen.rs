@@ -40,7 +40,7 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
     router.nft("delete table ip t");
     wait("the fast path comes back", || world.is_in("routed"));
 
-    let told = [
+    let expected = [
         ("mode", "routed"),
         ("obstacle", "netfilter"),
         ("mode", "standard"),
@@ -51,12 +51,14 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         events.iter().map(|e| (text(&e["event"]), text(&e["mode"]) + &text(&e["code"]))).collect()
     };
-    let told = told.map(|(event, what)| (event.to_owned(), what.to_owned()));
+    let expected = expected.map(|(event, what)| (event.to_owned(), what.to_owned()));
     let logged = documents(&log);
-    assert_eq!(of(&logged), told);
+    assert_eq!(of(&logged), expected);
     assert!(logged.iter().all(|event| event["schema"] == "evenkeel.route.event/1"));
-    assert_eq!(of(world.status()["events"].as_array().unwrap()), told);
-    wait("the hook has run for each", || fs::read_to_string(&heard).unwrap_or_default().lines().count() == told.len());
+    assert_eq!(of(world.status()["events"].as_array().unwrap()), expected);
+    wait("the hook has run for each", || {
+        fs::read_to_string(&heard).unwrap_or_default().lines().count() == expected.len()
+    });
     let heard = fs::read_to_string(&heard).unwrap();
     assert_eq!(heard.lines().nth(1), Some("obstacle  netfilter"), "{heard}");
 
@@ -90,9 +92,9 @@ fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
     wait("it is put back", || world.status()["ports"][0]["reattached"] == 1);
     assert_eq!(world.status()["ports"][1]["reattached"], 0);
     let events = world.status()["events"].clone();
-    let told = events.as_array().unwrap().iter().find(|event| event["event"] == "reattached").cloned();
-    let told = told.unwrap_or_else(|| panic!("{events}"))["what"].to_string();
-    assert!(told.contains(port.interface()) && told.contains("put back"), "{told}");
+    let event = events.as_array().unwrap().iter().find(|event| event["event"] == "reattached").cloned();
+    let event = event.unwrap_or_else(|| panic!("{events}"))["what"].to_string();
+    assert!(event.contains(port.interface()) && event.contains("put back"), "{event}");
     let line = format!("evenkeel_route_reattached_total{{interface=\"{}\"}} 1", port.interface());
     wait("the file has it", || fs::read_to_string(&metrics).is_ok_and(|text| text.lines().any(|one| one == line)));
     let before = world.forwarded();

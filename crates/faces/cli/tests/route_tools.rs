@@ -12,7 +12,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use router::World;
-use testbed::{Running, Sshd, said, wait};
+use testbed::{Running, Sshd, printed, wait};
 
 /// Bytes that curl and ssh fetch: some seconds' worth.
 const STREAM_BYTES: usize = 300 << 20;
@@ -36,7 +36,7 @@ fn while_modes_change(world: &World, mode: &str, work: impl FnOnce()) -> usize {
             while !stop.load(Ordering::Relaxed) {
                 let to = [mode, "standard"][times % 2];
                 let answer = world.ask(&["mode", to]);
-                assert!(answer.status.success(), "{}", said(&answer));
+                assert!(answer.status.success(), "{}", printed(&answer));
                 times += 1;
                 thread::sleep(SWITCH_PERIOD);
             }
@@ -52,7 +52,7 @@ fn while_modes_change(world: &World, mode: &str, work: impl FnOnce()) -> usize {
 
 fn succeeds(command: &mut Command) -> String {
     let done = command.output().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program()));
-    assert!(done.status.success(), "{command:?}: {}", said(&done));
+    assert!(done.status.success(), "{command:?}: {}", printed(&done));
     String::from_utf8(done.stdout).unwrap()
 }
 

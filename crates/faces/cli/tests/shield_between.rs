@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{CLIENT, DROP_9, Flown, SERVER, ShieldBed, WAIT_TIMEOUT, bind, said};
+use testbed::{CLIENT, DROP_9, Flown, SERVER, ShieldBed, WAIT_TIMEOUT, bind, printed};
 
 /// A rule against something that does not come, so that a reload changes something.
 const DROP_9_AND_11: &str = "[[rule]]\nname = \"eleven\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 11\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
@@ -65,8 +65,8 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
         assert_eq!(bed.status()["interface"], bed.pair());
 
         let second = bed.shield(&["run", "--between", &bed.pair(), "--quiet", "--rules", &rules]);
-        assert_eq!(second.status.code(), Some(3), "{}", said(&second));
-        assert!(said(&second).contains(&format!("shield stop {}", bed.interface)), "{}", said(&second));
+        assert_eq!(second.status.code(), Some(3), "{}", printed(&second));
+        assert!(printed(&second).contains(&format!("shield stop {}", bed.interface)), "{}", printed(&second));
 
         bed.stop();
         assert!(flags(&bed).iter().all(|flags| !flags.contains("PROMISC")), "{:?}", flags(&bed));
@@ -82,8 +82,8 @@ fn interfaces_that_will_not_do_are_refused() {
         let mut arguments = vec!["run", "--between", between, "--quiet", "--rules", &rules];
         arguments.extend(more);
         let output = bed.shield(&arguments);
-        assert!(output.status.code() == Some(code) && said(&output).contains(why), "{why}: {}", said(&output));
-        assert!(code != 3 || said(&output).lines().count() == 1, "one error: {}", said(&output));
+        assert!(output.status.code() == Some(code) && printed(&output).contains(why), "{why}: {}", printed(&output));
+        assert!(code != 3 || printed(&output).lines().count() == 1, "one error: {}", printed(&output));
     };
     let (first, second) = (bed.interface.as_str(), bed.second.as_deref().expect("a gateway"));
     let pair = bed.pair();
@@ -246,7 +246,7 @@ fn a_ring_is_closed_when_its_process_is_gone() {
     assert_eq!(bed.come_through(10, 5), 5);
     bed.rules(&format!("[sets.unused]\nprefixes = \"192.0.2.1\"\n{DROP_9_AND_11}"));
     let reloaded = bed.reload();
-    assert!(said(&reloaded).contains("no rule names the set `unused`"), "{}", said(&reloaded));
+    assert!(printed(&reloaded).contains("no rule names the set `unused`"), "{}", printed(&reloaded));
     assert_eq!((bed.come_through(11, 5), bed.come_through(9, 5), bed.come_through(10, 5)), (0, 0, 5));
     bed.kill();
     assert_eq!(bed.come_through(10, 5), 0);
@@ -280,8 +280,8 @@ fn the_second_interface_is_known_to_belong_to_the_shield_of_both() {
             [vec!["status", &second], vec!["stop", &second], vec!["reload", &turned]].into_iter().chain(run)
         {
             let output = bed.shield(&arguments);
-            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
-            let says = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", printed(&output));
+            let says = printed(&output);
             let way_out = format!("shield status {}", bed.interface);
             assert!([&second, &pair, &way_out].iter().all(|part| says.contains(*part)), "{arguments:?}: {says}");
         }
@@ -410,13 +410,13 @@ fn unknown_sources(tag: &str, more: &[&str]) {
     let rules = bed.protect("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n", more);
     // The rule is for both directions, and so is the question to sources that nobody knows.
     assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT) && bed.connects(WAIT_TIMEOUT));
-    let asked = bed.total("challenged");
-    assert!(asked >= 2, "{}", bed.status());
+    let challenged = bed.total("challenged");
+    assert!(challenged >= 2, "{}", bed.status());
     // A process that follows asks nobody again: rings write down who is known once a second, and their counts begin anew.
     thread::sleep(Duration::from_millis(2500));
     bed.kill();
     bed.run(&rules, more);
-    let before = if more.contains(&"ring") { 0 } else { asked };
+    let before = if more.contains(&"ring") { 0 } else { challenged };
     assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT));
     assert_eq!(bed.total("challenged"), before, "{}", bed.status());
     bed.stop();

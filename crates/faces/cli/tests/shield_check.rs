@@ -123,9 +123,9 @@ fn the_plan_is_a_script_that_nft_takes() {
     std::fs::write(&path, &output.stdout).expect("a file");
     // In a namespace of its own, which ends with the program: nothing of it is on this machine.
     let checked = Command::new("unshare").args(["-n", "nft", "-c", "-f"]).arg(&path).output().expect("unshare");
-    let told = text(&checked.stderr);
-    assert!(checked.status.success() || told.contains("not permitted"), "{told}");
-    assert!(!(std::env::var_os("CI").is_some() && told.contains("not permitted")), "CI runs as root: {told}");
+    let message = text(&checked.stderr);
+    assert!(checked.status.success() || message.contains("not permitted"), "{message}");
+    assert!(!(std::env::var_os("CI").is_some() && message.contains("not permitted")), "CI runs as root: {message}");
 
     let (_folder, name) = file("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
     refused(&shield(&["plan", "lo", "--rules", &name], ""), 2, &["\"syn\""]);
@@ -186,10 +186,10 @@ fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
         for verb in ["status", "reload", "stop"] {
             let output = shield(&[verb, interface], "");
             assert_eq!(output.status.code(), Some(code), "{verb}: {output:?}");
-            let said = text(&output.stderr);
-            assert!(said.contains(interface), "{verb}: {output:?}");
+            let printed = text(&output.stderr);
+            assert!(printed.contains(interface), "{verb}: {output:?}");
             // Who stops one does not want to start one.
-            assert_eq!(said.contains("shield run"), verb != "stop" && code == 1, "{verb}: {said}");
+            assert_eq!(printed.contains("shield run"), verb != "stop" && code == 1, "{verb}: {printed}");
         }
     }
 }
@@ -251,8 +251,11 @@ fn who_may_not_look_is_told_so() {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, "sh"]).arg(&copy).args(["shield", "check"]).arg(&rules);
     let checked = command.output().expect("unshare");
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success() && said.contains("run it as root") && !said.contains("netfilter"), "{checked:?}");
+    let printed = String::from_utf8_lossy(&checked.stdout);
+    assert!(
+        checked.status.success() && printed.contains("run it as root") && !printed.contains("netfilter"),
+        "{checked:?}"
+    );
 }
 
 /// `shield` with these arguments, given up after a while, with a file as standard input.
@@ -311,6 +314,6 @@ fn a_pipe_as_the_file_of_metrics_is_refused_before_the_shield_is_up() {
     command.args(["-n", "timeout", "20", env!("CARGO_BIN_EXE_evenkeel"), "shield", "run", "lo", "--quiet"]);
     let output = command.args(["--xdp-mode", "generic", "--rules", &name]).output().expect("unshare");
     ended(&output, 2);
-    let told = text(&output.stderr);
-    assert!(told.contains(&pipe.display().to_string()) && !told.contains("shield up"), "{told}");
+    let message = text(&output.stderr);
+    assert!(message.contains(&pipe.display().to_string()) && !message.contains("shield up"), "{message}");
 }

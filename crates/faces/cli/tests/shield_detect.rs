@@ -14,7 +14,7 @@ use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
 use shield::run::Paths;
 use sys::ethtool::Ethtool;
-use testbed::{CLIENT, End, Ends, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said, words};
+use testbed::{CLIENT, End, Ends, Running, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, printed, words};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
@@ -75,7 +75,7 @@ fn floods(bed: &ShieldBed, arguments: &[&str]) -> Option<Duration> {
         let ending = Ends(&over);
         thread::sleep(Duration::from_millis(50));
         let done = bed.client.command(EVENKEEL).args(all).output().expect("the program starts");
-        assert!(done.status.success(), "{}", said(&done));
+        assert!(done.status.success(), "{}", printed(&done));
         drop(ending);
         clock.join().expect("a time")
     })
@@ -288,7 +288,7 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
         ["rules", "attack_rules"].map(|key| own.and_then(|own| own[key].as_u64()).unwrap_or_else(|| panic!("{shown}")))
     };
     let column = |bed: &ShieldBed| {
-        let table = said(&bed.shield(&["list"]));
+        let table = printed(&bed.shield(&["list"]));
         let end = table.find("RULES").expect("a column") + "RULES".len();
         let row = table.lines().find(|row| row.contains(&bed.interface)).unwrap_or_else(|| panic!("{table}"));
         let row = &row[..end];
@@ -371,7 +371,7 @@ fn packet_rings_between_two_interfaces_watch_too() {
         // Datagrams of a client, as many as come while it floods; from another port than reflectors have.
         let flow = bed.flow(4009, Duration::from_millis(2));
         let done = bed.client.command(EVENKEEL).args(all).output().expect("the program starts");
-        assert!(done.status.success(), "{}", said(&done));
+        assert!(done.status.success(), "{}", printed(&done));
         let connected = bed.client.run(|| TcpStream::connect_timeout(&address, WAIT_TIMEOUT));
         connected.expect("connected behind the flood");
         let flown = flow.end();

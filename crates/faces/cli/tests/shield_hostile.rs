@@ -24,7 +24,7 @@ use nix::{
     sys::signal::Signal,
 };
 use serde_json::Value;
-use testbed::{CLIENT, Running, ShieldBed, WAIT_TIMEOUT, alone, bind, log, said};
+use testbed::{CLIENT, Running, ShieldBed, WAIT_TIMEOUT, alone, bind, log, printed};
 
 /// What is attacked, and protected.
 const PROTECTED: &str = "198.18.0.3";
@@ -60,7 +60,7 @@ fn run(bed: &mut ShieldBed, rules: &str, more: &[&str], stdout: Stdio, stderr: S
     bed.wait("the shield answers", answers);
 }
 
-fn run_told(bed: &mut ShieldBed, rules: &str) {
+fn run_with_events(bed: &mut ShieldBed, rules: &str) {
     let log = fs::File::create(bed.path("log")).expect("a file");
     run(bed, rules, &["--quiet"], Stdio::null(), log.into());
 }
@@ -137,7 +137,7 @@ fn detection(more: &str) -> String {
 fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhoa") else { return };
-    run_told(&mut bed, &many_rules(1500));
+    run_with_events(&mut bed, &many_rules(1500));
     let socket = state(&bed).join("control");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let garbage = [&b"\n"[..], b"{}\n", b"\"status\" and more\n", b"\"sto", &[0xff; 300], &vec![b'x'; 1 << 20]];
@@ -171,7 +171,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     let Some(mut bed) = bed("ekhob") else { return };
     let (full, hook) = (full(&bed), bed.path("hook"));
     script(&hook, "[ $EVENKEEL_EVENT = began ] && sleep 1000\nexit 3");
-    run_told(
+    run_with_events(
         &mut bed,
         &detection(&format!(
             "events = \"{0}/events\"\nhook = {{ run = [\"{1}\"], timeout-s = 0.5 }}\nmetrics = {{ port = {METRICS}, file = \"{0}/metrics\" }}\n",
@@ -217,7 +217,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     nix::unistd::mkfifo(&bed.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     fs::write(&path, detection(&format!("events = \"{}\"\n", bed.path("pipe").display()))).expect("a file");
     let refused = bed.shield(&["reload", &bed.interface]);
-    assert!(!refused.status.success() && said(&refused).contains("file of events"), "{}", said(&refused));
+    assert!(!refused.status.success() && printed(&refused).contains("file of events"), "{}", printed(&refused));
     is_well(&bed);
     bed.stop();
 }
@@ -226,7 +226,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
 fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhod") else { return };
-    run_told(&mut bed, &detection(""));
+    run_with_events(&mut bed, &detection(""));
     // A disk that takes nothing more.
     let state = state(&bed);
     let none = None::<&str>;
@@ -278,7 +278,7 @@ fn a_pipe_as_the_file_of_metrics_holds_up_neither_status_nor_stop() {
     // A pipe that is there at the start is refused: this one comes later.
     let (pipe, metrics) = (bed.path("pipe"), bed.path("metrics"));
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-    run_told(&mut bed, &(detection(&format!("metrics.file = {metrics:?}\n")) + &many_rules(3)));
+    run_with_events(&mut bed, &(detection(&format!("metrics.file = {metrics:?}\n")) + &many_rules(3)));
     fs::rename(&pipe, &metrics).expect("the pipe in its place");
     // In each second there is something to write.
     bed.wait("it is told", || bed.log().contains("metrics"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testbed::{DROP_9, SERVER, ShieldBed, Tun, said};
+use testbed::{DROP_9, SERVER, ShieldBed, Tun, printed};
 
 const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = 80\n";
 const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
@@ -18,7 +18,7 @@ fn bed(tag: &str) -> Option<ShieldBed> {
 /// What a start of the shield is refused with.
 fn refused(bed: &ShieldBed, interface: &str, rules: &str) -> String {
     let output = bed.shield(&["run", interface, "--quiet", "--rules", rules]);
-    let text = said(&output);
+    let text = printed(&output);
     assert!(output.status.code() == Some(3) && text.lines().count() == 1, "one error: {text}");
     text
 }
@@ -109,8 +109,8 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
     bed.stop();
     // Native XDP on a veth has its peer cut segments, and gives that back.
     bed.run(&rules, &["--xdp-mode", "generic"]);
-    for said in [bed.log(), bed.warnings()] {
-        assert!(said.contains(&gro) && said.contains(&tso), "{said}");
+    for printed in [bed.log(), bed.warnings()] {
+        assert!(printed.contains(&gro) && printed.contains(&tso), "{printed}");
     }
     assert!(bed.warnings().contains("few"), "{}", bed.warnings());
     for command in [&gro, &tso] {
@@ -183,9 +183,9 @@ fn an_interface_without_ethernet_headers_is_filtered_from_the_ip_header_on() {
     ] {
         let output = bed.shield(&[arguments, &["--quiet", "--rules", &rules]].concat());
         assert!(
-            output.status.code() == Some(3) && said(&output).contains("ektun1 has no Ethernet headers"),
+            output.status.code() == Some(3) && printed(&output).contains("ektun1 has no Ethernet headers"),
             "{}",
-            said(&output)
+            printed(&output)
         );
     }
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{CLIENT, SERVER, ShieldBed, bind, ended, said, turn};
+use testbed::{CLIENT, SERVER, ShieldBed, bind, ended, printed, turn};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Ports that are open, and one that is not.
@@ -107,9 +107,17 @@ fn what_cannot_be_known_is_refused_and_a_rule_that_translates_later_is_noticed()
     );
     let closed = bed.rules("[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n");
     let refused = bed.command(&["run", &bed.interface, "--rules", &closed]).output().unwrap();
-    assert!(refused.status.code() == Some(3) && said(&refused).contains("translated address"), "{}", said(&refused));
+    assert!(
+        refused.status.code() == Some(3) && printed(&refused).contains("translated address"),
+        "{}",
+        printed(&refused)
+    );
     let checked = bed.shield(&["check", &closed]);
-    assert!(checked.status.code() == Some(1) && said(&checked).contains("`run` refuses it"), "{}", said(&checked));
+    assert!(
+        checked.status.code() == Some(1) && printed(&checked).contains("`run` refuses it"),
+        "{}",
+        printed(&checked)
+    );
     nft("delete table ip t");
     bed.protect("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\ntcp-flags = \"!syn\"\nconnection = \"none\"\n[[rule]]\nname = \"closed\"\naction = \"drop\"\nprotocol = \"udp\"\nlistener = \"no\"\n", &[]);
     assert_eq!(bed.warnings(), "[]");
@@ -157,17 +165,17 @@ fn answers_to_what_left_by_a_masquerade_are_waited_for() {
     bed.run(&strays, &[]);
     // Asked from one port and seen from another, at which no socket of the server waits for the answer.
     let answers = bed.client.run(|| UdpSocket::bind((CLIENT, 7000)).unwrap());
-    let asks = bed.server.run(|| UdpSocket::bind((SERVER, 0)).unwrap());
+    let questioner = bed.server.run(|| UdpSocket::bind((SERVER, 0)).unwrap());
     let second = Some(Duration::from_secs(1));
-    for socket in [&answers, &asks] {
+    for socket in [&answers, &questioner] {
         socket.set_read_timeout(second).unwrap();
     }
     for _ in 0..5 {
-        asks.send_to(b"who", (CLIENT, 7000)).unwrap();
+        questioner.send_to(b"who", (CLIENT, 7000)).unwrap();
         let (_, from) = answers.recv_from(&mut [0; 8]).unwrap();
         assert!((40000..=40100).contains(&from.port()), "{from} is not masqueraded");
         answers.send_to(b"me", from).unwrap();
-        asks.recv_from(&mut [0; 8]).expect("the answer comes back");
+        questioner.recv_from(&mut [0; 8]).expect("the answer comes back");
     }
     assert_eq!(bed.count("strays"), 0, "{}", bed.log());
     flood(&bed, &["--udp", "--dst-port", "40001"]);
@@ -205,11 +213,11 @@ fn an_attack_is_met_by_what_netfilter_came_to_do_in_quiet() {
     flood.args(["--src", "10.0.0.0/16", "--flows", "4096", "--dst-mac", &mac, "--dst", SERVER]);
     let mut flood = flood.spawn().unwrap();
     bed.wait("it is seen", || bed.log().contains(": step ") || bed.log().contains("no step is left"));
-    let asked = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).unwrap());
+    let requester = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).unwrap());
     let answers = bed.server.run(|| bind((SERVER, UDP)));
     answers.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let heard = (0..20).filter(|_| {
-        asked.send_to(b"who", (SERVER, 53)).unwrap();
+        requester.send_to(b"who", (SERVER, 53)).unwrap();
         answers.recv_from(&mut [0; 8]).is_ok()
     });
     assert_eq!(heard.count(), 20, "{}", bed.log());

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{End, Running, ShieldBed, Space, log, said};
+use testbed::{End, Running, ShieldBed, Space, log, printed};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -68,8 +68,8 @@ fn serve(space: &Space, port: u16, word: &'static str) {
 /// What five connections to a port are told.
 fn five(bed: &ShieldBed, host: &str, port: &str, patience: &str) -> String {
     let done = bed.client.command("python3").args(["-c", CLIENT, host, port, patience]).output().expect("python3");
-    assert!(done.status.success(), "{}", said(&done));
-    said(&done).trim().to_owned()
+    assert!(done.status.success(), "{}", printed(&done));
+    printed(&done).trim().to_owned()
 }
 
 fn all(word: &str) -> String {
@@ -126,10 +126,12 @@ fn sources_are_authenticated_where_the_interface_is_a_port_of_a_bridge() {
     ] {
         bed.server.output(&step);
     }
-    let asks = bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\nconnection = \"none\"\n");
-    let refused = bed.server.command(EVENKEEL).args(["shield", "run", &port, "--rules"]).arg(&asks).output().unwrap();
-    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
-    assert!(said(&refused).contains(&format!("its port {port}")), "{}", said(&refused));
+    let rules_file =
+        bed.rules("[[rule]]\nname = \"strays\"\naction = \"drop\"\nprotocol = \"tcp\"\nconnection = \"none\"\n");
+    let refused =
+        bed.server.command(EVENKEEL).args(["shield", "run", &port, "--rules"]).arg(&rules_file).output().unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{}", printed(&refused));
+    assert!(printed(&refused).contains(&format!("its port {port}")), "{}", printed(&refused));
     bed.protect(CHALLENGE, &[]);
     let (way, why) = way(&bed);
     assert!(way == "sources" && why.starts_with(&format!("{port} is a port of ekbr")), "{way}: {why}");
@@ -401,7 +403,7 @@ fn clients_with_a_stateful_firewall_get_in() {
         let from_it = from_it.replace("), float(sys.argv[3]))", &format!("), float(sys.argv[3]), ('{source}', 0))"));
         assert!(from_it.contains(&source));
         let done = bed.client.command("python3").args(["-c", &from_it, HOST[0], "80", "3"]).output().expect("python3");
-        assert_eq!(said(&done).trim(), "host", "{source}");
+        assert_eq!(printed(&done).trim(), "host", "{source}");
     }
     bed.stop();
 }
@@ -429,6 +431,6 @@ fn handshakes_under_way_end_when_the_way_changes() {
     bed.wait("the rules are seen", || way(&bed).0 == "sources");
     bed.client.nft("delete table ip c");
     let done = client.wait_with_output().expect("its end");
-    assert_eq!(said(&done).trim(), "host", "{}", bed.log());
+    assert_eq!(printed(&done).trim(), "host", "{}", bed.log());
     bed.stop();
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{DROP_9, ShieldBed, json, said};
+use testbed::{DROP_9, ShieldBed, json, printed};
 
 const SSH: &str = "198.18.0.2:22";
 /// As sshd would say it to who comes from the client.
@@ -55,26 +55,26 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
 
     bed.rules(SHUT_FOR_ALL);
     let refused = reload(&bed, &[]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", printed(&refused));
     assert!(
-        said(&refused).contains("198.18.0.1 port 50000") && said(&refused).contains("--force"),
+        printed(&refused).contains("198.18.0.1 port 50000") && printed(&refused).contains("--force"),
         "{}",
-        said(&refused)
+        printed(&refused)
     );
     assert!(bed.status()["reload_error"].as_str().is_some_and(|why| why.contains("198.18.0.1")), "{}", bed.status());
     assert!(gets_in(&bed) && bed.come_through(10, 5) == 5, "the old rules hold");
 
     bed.rules(SHUT);
     let reloaded = reload(&bed, &[]);
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    assert!(reloaded.status.success(), "{}", printed(&reloaded));
     assert!(gets_in(&bed) && bed.come_through(10, 5) == 0, "the allow-list has who asked");
     bed.shield(&["reload", &bed.interface]);
     assert!(gets_in(&bed), "also when another one asks");
 
     bed.rules(SHUT_FOR_ALL);
     let forced = reload(&bed, &["--force"]);
-    assert!(forced.status.success() && !gets_in(&bed), "{}", said(&forced));
-    assert!(String::from_utf8_lossy(&forced.stderr).contains("`unused`"), "{}", said(&forced));
+    assert!(forced.status.success() && !gets_in(&bed), "{}", printed(&forced));
+    assert!(String::from_utf8_lossy(&forced.stderr).contains("`unused`"), "{}", printed(&forced));
     bed.kill();
 }
 
@@ -86,7 +86,7 @@ fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     bed.protect(&format!("protect = \"198.18.0.2\"\n{detection}\n{DROP_9}"), &[]);
     fs::rename(&events, &old).expect("rotated");
     let reloaded = bed.shield(&["reload", &bed.interface]);
-    assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
+    assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", printed(&reloaded));
     bed.wait("there are metrics", || metrics.exists());
     bed.stop();
     assert!(!metrics.exists(), "what they say is over");
@@ -114,7 +114,7 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
         rule.expect("the rule")["expired"].as_bool()
     };
     assert_eq!((expired("nine"), expired("b")), (Some(true), Some(false)), "{status}");
-    let shown = said(&bed.shield(&["status", &bed.interface, "--interval", "0.1"]));
+    let shown = printed(&bed.shield(&["status", &bed.interface, "--interval", "0.1"]));
     assert!(shown.contains("expired: drop"), "{shown}");
     bed.kill();
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use testbed::{DROP_9, ShieldBed, said};
+use testbed::{DROP_9, ShieldBed, printed};
 
 const DROP_9_AND_10: &str = "[[rule]]\nname = \"ten\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 10\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 const ONLY_9: &str =
@@ -20,9 +20,9 @@ fn rules_hold_are_reloaded_and_go() {
     assert_eq!(bed.count("nine"), 5);
 
     let second = bed.shield(&["run", &bed.interface, "--quiet", "--rules", &rules]);
-    assert_eq!(second.status.code(), Some(3), "{}", said(&second));
+    assert_eq!(second.status.code(), Some(3), "{}", printed(&second));
     let pid = bed.status()["pid"].to_string();
-    assert!(said(&second).contains(&format!("process {pid} ")), "{}", said(&second));
+    assert!(printed(&second).contains(&format!("process {pid} ")), "{}", printed(&second));
 
     bed.rules(DROP_9_AND_10);
     bed.reload();
@@ -31,8 +31,8 @@ fn rules_hold_are_reloaded_and_go() {
 
     bed.rules("[[rule]]\nname = \"nine\"\naction = \"dorp\"\n");
     let refused = bed.shield(&["reload", &bed.interface]);
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("rules.toml:3:10"), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", printed(&refused));
+    assert!(printed(&refused).contains("rules.toml:3:10"), "{}", printed(&refused));
     assert_eq!(bed.come_through(10, 5), 0, "the old rules hold");
     assert!(bed.status()["reload_error"].as_str().is_some_and(|why| why.contains("dorp")));
 
@@ -49,7 +49,7 @@ fn rules_from_a_pipe_hold() {
     let status = bed.status();
     assert_eq!((bed.count("nine"), status["default"].as_str()), (5, Some("drop")), "{status}");
     let refused = bed.shield(&["reload", &bed.interface]);
-    assert_eq!(refused.status.code(), Some(2), "a pipe is read once: {}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "a pipe is read once: {}", printed(&refused));
     assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (5, 0), "the old rules hold");
     bed.stop();
 }
@@ -115,8 +115,8 @@ fn what_another_version_left_is_not_taken_over() {
     // As an older one that did not have it yet.
     fs::remove_file(pins.join("cookie_generations")).expect("a pin");
     let taken = bed.shield(&["run", &bed.interface, "--quiet", "--rules", &rules]);
-    assert_eq!(taken.status.code(), Some(3), "{}", said(&taken));
-    let why = said(&taken);
+    assert_eq!(taken.status.code(), Some(3), "{}", printed(&taken));
+    let why = printed(&taken);
     assert!(why.contains("a version of evenkeel") && why.contains("`evenkeel shield stop`"), "{why}");
     bed.shield_does(&["stop", &bed.interface]);
     assert!(!pins.exists());
@@ -137,7 +137,7 @@ fn what_cannot_be_is_said() {
         (&["run", &bed.interface, "--rule", "drop prot=udp"], 2, "no key `prot`"),
     ] {
         let output = bed.shield(arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
-        assert!(said(&output).contains(says), "{arguments:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", printed(&output));
+        assert!(printed(&output).contains(says), "{arguments:?}: {}", printed(&output));
     }
 }

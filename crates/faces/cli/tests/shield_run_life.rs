@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command, thread, time::Duration};
 
-use testbed::{DROP_9, ShieldBed, said};
+use testbed::{DROP_9, ShieldBed, printed};
 
 fn bed(tag: &str) -> Option<ShieldBed> {
     ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
@@ -30,7 +30,7 @@ fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again
     assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
     let interface = bed.interface.clone();
     bed.ip(&format!("link set {interface} down"));
-    let shown = said(&bed.shield(&["status", &interface, "--interval", "0.1"]));
+    let shown = printed(&bed.shield(&["status", &interface, "--interval", "0.1"]));
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains(&format!("warning: {interface} is down: the filter stays attached")), "{shown}");
     bed.ip(&format!("link set {interface} up"));
@@ -82,7 +82,7 @@ fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("stopped");
     let refused = bed.shield(&["reload", &interface]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(said(&refused).contains(&format!("process {pid} does not answer")), "{}", said(&refused));
+    assert!(printed(&refused).contains(&format!("process {pid} does not answer")), "{}", printed(&refused));
     bed.wait("it has failed closed", || bed.come_through(10, 1) == 0);
     assert!(bed.warnings().contains(&format!("kill -9 {pid}")), "{}", bed.warnings());
     let list = bed.shield(&["list", "--json"]);
@@ -120,8 +120,8 @@ fn what_is_taken_away_beside_a_shield_is_named() {
     fs::remove_dir_all(folder("/run/evenkeel", &bed)).expect("removed");
     for words in [&["run", &interface, "--rules", &rules, "--quiet"][..], &["stop", &interface]] {
         let refused = bed.shield(words);
-        assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
-        assert!(said(&refused).contains("cannot be asked"), "{}", said(&refused));
+        assert_eq!(refused.status.code(), Some(3), "{}", printed(&refused));
+        assert!(printed(&refused).contains("cannot be asked"), "{}", printed(&refused));
     }
     assert_eq!((bed.come_through(9, 3), bed.come_through(10, 3)), (0, 3));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("ended");
@@ -142,14 +142,14 @@ fn what_is_taken_away_beside_a_shield_is_named() {
     fs::rename(pins.join("sh_counts"), pins.join("sh_else")).expect("renamed");
     for words in [&["run", &interface, "--rules", &rules, "--quiet"][..], &["status", &interface]] {
         let refused = bed.shield(words);
-        assert!(said(&refused).contains(&format!("evenkeel shield stop {interface}")), "{}", said(&refused));
+        assert!(printed(&refused).contains(&format!("evenkeel shield stop {interface}")), "{}", printed(&refused));
     }
     fs::rename(pins.join("sh_else"), pins.join("sh_counts")).expect("renamed");
     let detached = bed.host.command("bpftool").args(["link", "detach", "pinned"]).arg(pins.join("link")).output();
     assert!(detached.expect("bpftool runs").status.success());
     let status = bed.shield(&["status", &interface]);
-    assert_eq!(status.status.code(), Some(1), "{}", said(&status));
-    assert!(said(&status).contains("another tool removed the shield"), "{}", said(&status));
+    assert_eq!(status.status.code(), Some(1), "{}", printed(&status));
+    assert!(printed(&status).contains("another tool removed the shield"), "{}", printed(&status));
     bed.shield_does(&["stop", &interface]);
     nothing_is_left(&bed, &interface);
 }
@@ -180,15 +180,15 @@ fn a_missing_bpf_file_system_is_mounted_where_it_lasts_and_nowhere_else() {
         wait $!
     "#;
     let output = without_bpf_file_system(&bed, true, script);
-    let shown = said(&output);
+    let shown = printed(&output);
     assert!(output.status.success(), "{shown}");
     for part in ["`umount /sys/fs/bpf`", "it is bpf_fs", "shield removed"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let output = without_bpf_file_system(&bed, false, r#""$0" shield run "$1" --quiet --rules "$2""#);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", printed(&output));
     // Where process 1 may not be looked at, it cannot be told whether it would last.
-    assert!(said(&output).contains("mount -t bpf -o mode=700 bpf /sys/fs/bpf"), "{}", said(&output));
+    assert!(printed(&output).contains("mount -t bpf -o mode=700 bpf /sys/fs/bpf"), "{}", printed(&output));
     nothing_is_left(&bed, &bed.interface);
 }
 
@@ -243,8 +243,9 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
     let text = fs::read_to_string(&state).expect("what was learned");
     fs::write(&state, &text[..text.len() / 2]).expect("damaged");
     bed.run(&rules, &[]);
-    let told = bed.log().lines().filter(|line| line.contains("learned anew") && line.contains("it is damaged")).count();
-    assert_eq!(told, 1, "{}", bed.log());
+    let count =
+        bed.log().lines().filter(|line| line.contains("learned anew") && line.contains("it is damaged")).count();
+    assert_eq!(count, 1, "{}", bed.log());
     assert_eq!(limited(&metrics), Vec::<String>::new());
 }
 
@@ -261,13 +262,13 @@ fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
     };
     for verb in ["status", "reload", "stop"] {
         let output = elsewhere(&[verb, &bed.interface]);
-        assert_eq!(output.status.code(), Some(3), "{verb}: {}", said(&output));
-        assert!(said(&output).contains("nsenter --net"), "{verb}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(3), "{verb}: {}", printed(&output));
+        assert!(printed(&output).contains("nsenter --net"), "{verb}: {}", printed(&output));
     }
     assert_eq!(bed.come_through(9, 3), 0, "it drops, by its rules or as it has failed");
     assert!(bed.status()["fail"] == "closed", "all of it is there: {}", bed.status());
     let stopped = bed.shield(&["stop", &bed.interface]);
-    assert!(stopped.status.success() && bed.come_through(10, 3) == 3, "{}", said(&stopped));
+    assert!(stopped.status.success() && bed.come_through(10, 3) == 3, "{}", printed(&stopped));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testbed::{CLIENT, Running, SERVER, ShieldBed, Sshd, WAIT_TIMEOUT, log, wait_telling};
+use testbed::{CLIENT, Running, SERVER, ShieldBed, Sshd, WAIT_TIMEOUT, log, wait_reporting};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// The client once more, under addresses that the host has never met.
@@ -91,7 +91,7 @@ impl Bed {
         let path = self.path("flood");
         self.flooding = Some(Running::logged(&mut command, &path));
         let drops = || listen_drops(&self.host.read("/proc/thread-self/net/netstat"));
-        wait_telling("sshd's queue is full", || drops() > FLOOD_PPS / 10, || log(&path));
+        wait_reporting("sshd's queue is full", || drops() > FLOOD_PPS / 10, || log(&path));
     }
 
     /// Starts the shield and waits until its rules hold.
@@ -123,9 +123,9 @@ impl Session {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut ssh = Running::start(&mut command);
         let stdout = ssh.child().stdout.take().expect("a pipe");
-        let (tell, lines) = channel();
+        let (sender, lines) = channel();
         thread::spawn(move || {
-            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
+            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut session = Self { ssh, lines };
         session.echo("hello", WAIT_TIMEOUT);

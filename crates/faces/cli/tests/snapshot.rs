@@ -15,8 +15,8 @@ fn a_file_and_a_pipe_hold_the_same_machine() {
     let file = folder.path().join("machine.tar");
     let saved = evenkeel().arg("snapshot").arg(&file).output().unwrap();
     assert!(saved.status.success() && saved.stdout.is_empty(), "{saved:?}");
-    let (said, bytes) = (String::from_utf8_lossy(&saved.stderr), fs::metadata(&file).unwrap().len());
-    assert!(said.contains(&format!("machine.tar ({} kB)", bytes.div_ceil(1000))), "{bytes} bytes: {said}");
+    let (printed, bytes) = (String::from_utf8_lossy(&saved.stderr), fs::metadata(&file).unwrap().len());
+    assert!(printed.contains(&format!("machine.tar ({} kB)", bytes.div_ceil(1000))), "{bytes} bytes: {printed}");
     let piped = evenkeel().args(["snapshot", "-"]).output().unwrap();
     assert!(piped.status.success());
     let other = folder.path().join("piped.tar");

@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, ended, json, refused, said, wait};
+use testbed::{Bed, ended, json, printed, refused, wait};
 
 #[path = "sockets/carried.rs"]
 mod carried;
@@ -23,7 +23,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     let Some(cluster) = Cluster::start("lkrun") else { return };
     let _server = cluster.server("0.0.0.0", "server");
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
-    assert!(used.status.success(), "{}{}", said(&used), cluster.log("server"));
+    assert!(used.status.success(), "{}{}", printed(&used), cluster.log("server"));
     // What nobody listens for, and what is bound to an address out of the cluster, went by TCP, which refuses it, and nothing else did.
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let rows: Vec<_> =
@@ -32,7 +32,7 @@ fn unmodified_programs_go_over_link_in_every_way_that_sockets_are_used() {
     assert_eq!(rows, ports.each_ref().map(|peer| (Some(peer.as_str()), Some(1))), "{over_tcp}");
 
     let _iperf = cluster.run(1, &["iperf3", "-s", "-p", "7100", "--forceflush"], "iperf");
-    cluster.says("iperf", "listening");
+    cluster.wait_for_word("iperf", "listening");
     let sent = cluster.result(0, &["iperf3", "-c", PEER, "-p", "7100", "-n", "50M", "-J"]);
     let sent = json(&sent);
     let bytes = |way: &str| sent["end"][way]["bytes"].as_u64().unwrap_or(0);
@@ -57,7 +57,7 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
     assert!(one["program"].as_str().unwrap().starts_with("python3["), "{one}");
     wait("the other node shows it", || cluster.status(1)["connections"][0]["received_bytes"] == 5);
     assert_eq!(cluster.status(1)["connections"][0]["peer"], one["local"]);
-    assert!(said(&cluster.link(0, &["status"])).contains("the broker"));
+    assert!(printed(&cluster.link(0, &["status"])).contains("the broker"));
 
     // A server that was not started under link.
     let plain = format!("import socket; s=socket.create_server(('{PEER}',7200)); c,_=s.accept(); c.sendall(b'by tcp')");
@@ -65,7 +65,7 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
     let _plain = cluster.spoken(1, python.args(["-c", &plain]), "plain");
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],int(sys.argv[2]))).recv(10).decode())";
     wait("the plain server answers", || {
-        said(&cluster.result(0, &["python3", "-c", ask, PEER, "7200"])).contains("by tcp")
+        printed(&cluster.result(0, &["python3", "-c", ask, PEER, "7200"])).contains("by tcp")
     });
     let over_tcp = cluster.status(0)["tcp_fallbacks"][0].clone();
     assert!(over_tcp["reason"].as_str().unwrap().contains("no program with link listens on port 7200"), "{over_tcp}");
@@ -73,7 +73,7 @@ fn status_names_what_carries_a_connection_and_why_another_goes_by_tcp() {
     // Without link a client of TCP gets to a server under it.
     let words = ["-c", "import socket,sys; s=socket.create_connection((sys.argv[1],7001)); print(s.recv(100))", PEER];
     let plain = cluster.ends[0].run(|| Command::new("python3").args(words).output().unwrap());
-    assert!(said(&plain).contains(OWN), "{}", said(&plain));
+    assert!(printed(&plain).contains(OWN), "{}", printed(&plain));
 }
 
 #[test]
@@ -85,16 +85,16 @@ fn a_static_program_is_supervised_and_reaches_one_under_the_library() {
     ended(&Command::new("cc").args(["-static", "-Wall", "-Werror", "-o", &program, source]).output().unwrap(), 0);
     let greeted = cluster.result(0, &[&program, PEER, "7001"]);
     assert!(
-        said(&greeted).contains(&format!("peer {PEER}:7001 says ('{PEER}', 7001) ('{OWN}', ")),
+        printed(&greeted).contains(&format!("peer {PEER}:7001 says ('{PEER}', 7001) ('{OWN}', ")),
         "{}",
-        said(&greeted)
+        printed(&greeted)
     );
     // All that the library answers, the supervisor does too, but for calls that read and write, which go past it.
     let words =
         ["link", "run", "--by", "supervisor", "--", "python3", "-u", PROGRAMS, "use", OWN, PEER, "reset", "addressed"];
     let used = cluster.ends[0].run(|| Command::new(EVENKEEL).args(words).output().unwrap());
     ended(&used, 0);
-    assert_eq!(cluster.status(0)["tcp_fallbacks"].as_array().map(Vec::len), Some(2), "{}", said(&used));
+    assert_eq!(cluster.status(0)["tcp_fallbacks"].as_array().map(Vec::len), Some(2), "{}", printed(&used));
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn a_broker_that_is_gone_is_an_error_and_the_next_one_knows_who_listens() {
     let Some(mut cluster) = Cluster::start("lkgone") else { return };
     let _server = cluster.server("0.0.0.0", "server");
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
-    let asked = |cluster: &Cluster| cluster.result(0, &["python3", "-c", ask, PEER]);
-    assert!(said(&asked(&cluster)).contains(PEER), "{}", said(&asked(&cluster)));
+    let connect = |cluster: &Cluster| cluster.result(0, &["python3", "-c", ask, PEER]);
+    assert!(printed(&connect(&cluster)).contains(PEER), "{}", printed(&connect(&cluster)));
 
     // A program whose broker is killed: its connection breaks, and a new one is an error that says so.
     let hold = "
@@ -117,11 +117,11 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
         print(type(error).__name__, error.errno, flush=True)
 ";
     let _holder = cluster.run(0, &["python3", "-c", hold, PEER], "holder");
-    cluster.says("holder", "open");
+    cluster.wait_for_word("holder", "open");
     cluster.brokers[0].take().unwrap().stop(Signal::SIGKILL);
     wait("the program hears of it", || cluster.log("holder").lines().count() == 3);
     assert_eq!(cluster.log("holder"), "open\nConnectionResetError 104\nOSError 100\n");
-    refused(&asked(&cluster), 1, &["--cluster"]);
+    refused(&connect(&cluster), 1, &["--cluster"]);
     cluster.serve(0);
 
     // The broker of the server, ended and killed.
@@ -131,7 +131,7 @@ for what in (lambda: s.recv(1), lambda: socket.create_connection((sys.argv[1], 7
         wait("the nodes see each other", || cluster.status(0)["nodes"][0]["name"] == "right");
         wait("and so connect over link", || {
             let before = cluster.status(0)["tcp_fallbacks"].clone();
-            said(&asked(&cluster)).contains(PEER) && cluster.status(0)["tcp_fallbacks"] == before
+            printed(&connect(&cluster)).contains(PEER) && cluster.status(0)["tcp_fallbacks"] == before
         });
     }
 }
@@ -160,7 +160,7 @@ fn a_time_beyond_the_clock_is_for_ever() {
     assert!(library.exists(), "build {} first: cargo build --workspace", library.display());
     let waited = Command::new("python3").args(["-c", FOR_EVER]).env("LD_PRELOAD", library).output().unwrap();
     ended(&waited, 0);
-    assert_eq!(said(&waited), "1 1 1 1\n");
+    assert_eq!(printed(&waited), "1 1 1 1\n");
 }
 
 #[test]
@@ -188,10 +188,10 @@ held = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)
 print('asked')
 ";
     let flooded = cluster.ends[0].run(|| Command::new("python3").args(["-c", flood]).output().unwrap());
-    assert!(said(&flooded).contains("asked"), "{}", said(&flooded));
+    assert!(printed(&flooded).contains("asked"), "{}", printed(&flooded));
     wait("all descriptors are given back", || descriptors() <= before);
     let ask = "import socket,sys; print(socket.create_connection((sys.argv[1],7001)).recv(100).decode())";
-    assert!(said(&cluster.result(0, &["python3", "-c", ask, PEER])).contains(OWN));
+    assert!(printed(&cluster.result(0, &["python3", "-c", ask, PEER])).contains(OWN));
     cluster.all_by_link();
 }
 

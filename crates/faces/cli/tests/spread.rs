@@ -13,7 +13,7 @@ use std::{
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
 use testbed::{
-    Bed, Kept, ended, fixture, fixtures, json, log, refused, said, skip, steering, turn, unspread, wait_telling,
+    Bed, Kept, ended, fixture, fixtures, json, log, printed, refused, skip, steering, turn, unspread, wait_reporting,
 };
 
 fn evenkeel(args: &[&str]) -> Output {
@@ -41,7 +41,7 @@ impl Guard {
         unspread(&files);
         let plan = evenkeel(&["spread", "plan", "--json"]);
         if !plan.status.success() {
-            skip(said(&plan));
+            skip(printed(&plan));
             return None;
         }
         let plan = json(&plan);
@@ -66,7 +66,7 @@ impl Guard {
     }
 
     fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-        wait_telling(what, || done(self), || self.log());
+        wait_reporting(what, || done(self), || self.log());
     }
 
     fn log(&self) -> String {
@@ -107,14 +107,14 @@ fn apply_then_undo_puts_every_affinity_back() {
         assert_eq!(mask(&now), mask(change["new"].as_str().unwrap()));
     }
     let again = guard.run(&["spread", "apply", &guard.nic]);
-    assert!(said(&again).contains("Nothing to change"), "{}", said(&again));
+    assert!(printed(&again).contains("Nothing to change"), "{}", printed(&again));
 
     let dry = guard.run(&["undo", "--dry-run"]);
-    assert_eq!(said(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", said(&dry));
+    assert_eq!(printed(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", printed(&dry));
     assert_eq!(guard.changed().len(), changes.len(), "a dry run changes nothing");
     ended(&guard.run(&["undo"]), 0);
     assert_eq!(guard.changed(), Vec::<&Path>::new());
-    assert!(said(&guard.run(&["undo"])).contains("Nothing to undo"));
+    assert!(printed(&guard.run(&["undo"])).contains("Nothing to undo"));
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn a_kill_at_any_moment_of_apply_can_be_undone() {
             .unwrap();
         left_changed += guard.changed().len();
         let undone = guard.run(&["undo"]);
-        assert!(undone.status.success(), "killed at sync {n}: {}", said(&undone));
-        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", said(&killed));
+        assert!(undone.status.success(), "killed at sync {n}: {}", printed(&undone));
+        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", printed(&killed));
     }
     assert!(left_changed > 0, "no kill came in mid-apply");
 }
@@ -199,14 +199,14 @@ fn every_saved_machine_is_planned_offline() {
     for tar in fixtures() {
         let name = tar.to_str().unwrap();
         let plan = evenkeel(&["spread", "plan", "--root", name, "--json"]);
-        assert!(plan.status.success(), "{name}: {}", said(&plan));
+        assert!(plan.status.success(), "{name}: {}", printed(&plan));
         let plan = json(&plan);
         assert_eq!(plan["schema"], "evenkeel.spread.plan/1");
         let changes = plan["changes"].as_array().unwrap().len();
         assert!(changes > 0, "{name}");
         let shell = evenkeel(&["spread", "--root", name, "--shell"]);
-        let commands = said(&shell).lines().filter(|l| !l.starts_with('#')).count();
-        assert_eq!(commands, changes, "{name}: {}", said(&shell));
+        let commands = printed(&shell).lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(commands, changes, "{name}: {}", printed(&shell));
     }
 }
 
@@ -221,7 +221,7 @@ fn the_sources_machine_gets_27_members_for_24_cores() {
     let doubled = members["cpus"].as_array().unwrap().iter().filter(|c| c["members"] == 2);
     let doubled: Vec<u64> = doubled.map(|c| c["cpu"].as_u64().unwrap()).collect();
     assert_eq!(doubled, [0, 11, 23], "the first, the last physical core, the last");
-    let near = said(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
+    let near = printed(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
     assert!(near.contains("15 members for 12 CPUs of node 1"), "{near}");
 }
 
@@ -229,13 +229,13 @@ fn the_sources_machine_gets_27_members_for_24_cores() {
 fn a_long_plan_is_short_as_a_table_and_whole_on_demand() {
     let saved = fixture("mlx5-64q-128cpu");
     let saved = saved.to_str().unwrap();
-    let table = said(&evenkeel(&["spread", "plan", "--root", saved]));
+    let table = printed(&evenkeel(&["spread", "plan", "--root", saved]));
     assert!(
         table.contains("enp129s0np0: 64 queues on 64 CPUs: 32 cores and 32 second threads of its node 1"),
         "{table}"
     );
     assert!(table.contains("rxtx 0-31 IRQ 201-232") && table.lines().count() < 20, "{table}");
-    let full = said(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
+    let full = printed(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
     assert_eq!(full.lines().filter(|l| l.starts_with("en")).count(), 136 + 2, "{full}");
     assert!(full.contains("0,4,8,…,124 (32)"), "{full}");
 }
@@ -280,12 +280,12 @@ fn a_plan_fits_a_narrow_terminal() {
 fn a_dead_guardian_is_seen() {
     let Some(guard) = Guard::new() else { return };
     assert!(guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]).status.success());
-    assert!(said(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
+    assert!(printed(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
     let guardian = guard.guardian().unwrap();
     let pid = nix::unistd::Pid::from_raw(guardian as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     guard.wait_until("the end of the guardian", |_| !lives(guardian));
-    let list = said(&guard.run(&["undo", "--list"]));
+    let list = printed(&guard.run(&["undo", "--list"]));
     assert!(list.contains("its guardian is dead"), "{list}");
     let lines = narrow(&["undo", "--list", "--state", guard.state()]);
     assert!(lines[0].contains("CHANGES") && lines[0].contains("COMMAND"), "no heading is broken: {lines:#?}");
@@ -313,11 +313,11 @@ fn a_signal_in_mid_apply_takes_all_of_it_back() {
         .args(["spread", "apply", &guard.nic, "--state", guard.state()])
         .output()
         .unwrap();
-    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", said(&output));
+    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", printed(&output));
     let announced = guard.records().iter().filter(|r| r["record"] == "pending").count();
     if announced > 0 {
-        assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", said(&output));
-        assert!(said(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", said(&output));
+        assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", printed(&output));
+        assert!(printed(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", printed(&output));
     }
 }
 
@@ -374,11 +374,15 @@ fn odd_copies_are_told() {
     }
     let root = copy.to_str().unwrap();
     let members = evenkeel(&["spread", "members", "--root", root]);
-    assert!(members.status.success() && said(&members).contains("format 99"), "{}", said(&members));
+    assert!(members.status.success() && printed(&members).contains("format 99"), "{}", printed(&members));
     put("proc/interrupts", "\u{1b}[31mnothing\n");
     let garbled = evenkeel(&["spread", "plan", "--root", root]);
     ended(&garbled, 2);
-    assert!(said(&garbled).contains("proc/interrupts") && !said(&garbled).contains('\u{1b}'), "{}", said(&garbled));
+    assert!(
+        printed(&garbled).contains("proc/interrupts") && !printed(&garbled).contains('\u{1b}'),
+        "{}",
+        printed(&garbled)
+    );
 }
 
 #[test]
@@ -390,8 +394,8 @@ fn a_session_of_another_namespace_is_undone_only_there() {
     let state = ["--state", state.to_str().unwrap()];
     let inside = |args: &[&str]| {
         let output = space.run(|| evenkeel(&[args, &state].concat()));
-        assert!(output.status.success(), "{args:?}: {}", said(&output));
-        said(&output)
+        assert!(output.status.success(), "{args:?}: {}", printed(&output));
+        printed(&output)
     };
     let rps = || space.read("/sys/class/net/eku0/queues/rx-0/rps_cpus");
     let before = rps();

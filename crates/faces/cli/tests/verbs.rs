@@ -200,13 +200,13 @@ fn a_machine_that_cannot_be_read_is_3_in_every_verb() {
         let word = line.split(' ').next().unwrap_or_default();
         let is_pure = matches!(word, "report" | "completions" | "man")
             || ["shield explain", "shield plan", "doctor compare"].contains(&verb.as_str());
-        let asks_broker = ["", " status", " ping", " check", " copy", " run", " stop"].map(|end| format!("link{end}"));
+        let needs_broker = ["", " status", " ping", " check", " copy", " run", " stop"].map(|end| format!("link{end}"));
         for over in ["/proc", "/sys"] {
             let output = run_without(over, &line);
             let (code, err) = (output.status.code(), text(&output.stderr));
             let refused = code == Some(3) && err.starts_with(&format!("evenkeel: {over} is not mounted here"));
             let is_one = err.lines().count() == 1 && output.stdout.is_empty();
-            let goes_on = is_pure || (over == "/sys" && asks_broker.contains(&verb));
+            let goes_on = is_pure || (over == "/sys" && needs_broker.contains(&verb));
             if goes_on == refused || (refused && !is_one) {
                 wrong.push(format!("{line} without {over}: code {code:?}, {err:.300}"));
             }
@@ -258,9 +258,9 @@ fn an_interface_that_is_not_there_is_3_in_every_verb() {
         "route run ek-none lo",
     ] {
         let output = run(&with_places(line, folder.path()));
-        let told = text(&output.stderr);
-        if output.status.code() != Some(3) || !told.contains("ek-none") {
-            wrong.push(format!("{line}: {:?} {told}", output.status.code()));
+        let message = text(&output.stderr);
+        if output.status.code() != Some(3) || !message.contains("ek-none") {
+            wrong.push(format!("{line}: {:?} {message}", output.status.code()));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Bed, End, Running, ended, json, said};
+use testbed::{Bed, End, Running, ended, json, printed};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -94,6 +94,6 @@ fn a_reader_that_went_away_ends_the_watch_quietly() {
     let mut child = lab.far.run(|| Running::piped(&mut watch));
     drop(child.child().stdout.take());
     let output = child.output();
-    let said = said(&output);
-    assert!(output.status.success() && !said.contains("panicked"), "{said}");
+    let printed = printed(&output);
+    assert!(output.status.success() && !printed.contains("panicked"), "{printed}");
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use broker::Serves;
-use testbed::{Bed, End, Running, ended, log, run, said};
+use testbed::{Bed, End, Running, ended, log, printed, run};
 
 const FOLDER: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -101,23 +101,24 @@ fn there_and_back(tag: &str, by_sockets: bool) {
     let built = Built::new(&bed, &["examples/pingpong", "examples/pipe"]);
     let (a, b) = (Serves::start(&left, "A", by_sockets), Serves::start(&right, "B", by_sockets));
     a.knows("B");
-    let tells = |server: Running, client: Running, words: &str| {
-        let told = ended(&client.output(), 0);
-        assert!(told.contains(words), "{told}");
-        let told = ended(&server.output(), 0);
+    let assert_printed = |server: Running, client: Running, words: &str| {
+        let text = ended(&client.output(), 0);
+        assert!(text.contains(words), "{text}");
+        let text = ended(&server.output(), 0);
         b.has_nobody();
-        told
+        text
     };
     for mode in ["", " --epoll"] {
         let server = built.start(&right, &format!("pingpong server 2000{mode}"));
         b.has_listener(2000);
         let client = built.start(&left, &format!("pingpong client B 2000 500 3000{mode}"));
-        tells(server, client, "500 messages of 3000 bytes there and back");
+        assert_printed(server, client, "500 messages of 3000 bytes there and back");
     }
     let sink = built.start(&right, "pingpong sink 2000");
     b.has_listener(2000);
-    let told = tells(sink, built.start(&left, "pingpong source B 2000 5000 200"), "5000 messages of 200 bytes");
-    assert!(told.contains("5000 messages, 1000000 bytes"), "{told}");
+    let text =
+        assert_printed(sink, built.start(&left, "pingpong source B 2000 5000 200"), "5000 messages of 200 bytes");
+    assert!(text.contains("5000 messages, 1000000 bytes"), "{text}");
 
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let (file, copy) = (bed.file("file", &bytes), bed.path("copy"));
@@ -126,7 +127,7 @@ fn there_and_back(tag: &str, by_sockets: bool) {
     b.has_listener(2000);
     let stdin = fs::File::open(&file).unwrap();
     let put = left.run(|| Running::start(built.of("pipe put B 2000").stdin(stdin).stderr(Stdio::piped())));
-    tells(get, put, "");
+    assert_printed(get, put, "");
     assert!(fs::read(&copy).unwrap() == bytes, "{} bytes arrived", log(&copy).len());
 }
 
@@ -152,15 +153,15 @@ fn wrong_arguments_and_what_goes_away_are_named() {
     let mut command = built.of("wrong broker");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut wrong = left.run(|| Running::start(&mut command));
-    let mut asks = BufReader::new(wrong.child().stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut requests = BufReader::new(wrong.child().stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut answers = wrong.child().stdin.take().unwrap();
-    let mut asked = |what: &str| assert_eq!(asks.next().as_deref(), Some(what));
-    asked("stop the broker");
+    let mut expect_line = |what: &str| assert_eq!(requests.next().as_deref(), Some(what));
+    expect_line("stop the broker");
     a.end();
     answers.write_all(b"\n").unwrap();
-    asked("kill the server");
+    expect_line("kill the server");
     server.kill();
     answers.write_all(b"\n").unwrap();
     let output = wrong.output();
-    assert!(output.status.success(), "{}: {:?}", said(&output), asks.next());
+    assert!(output.status.success(), "{}: {:?}", printed(&output), requests.next());
 }

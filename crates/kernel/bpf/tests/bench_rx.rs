@@ -486,8 +486,11 @@ fn what_cannot_be_told_apart_is_refused() {
         BenchRxConfig { fragments: 65, ..Default::default() },
         BenchRxConfig { flows: 1 << 23, fragments: 2, ..Default::default() },
     ] {
-        let said = refused(config);
-        assert!(said.contains(&format!("not {} flows of {} fragments", config.flows, config.fragments)), "{said}");
+        let printed = refused(config);
+        assert!(
+            printed.contains(&format!("not {} flows of {} fragments", config.flows, config.fragments)),
+            "{printed}"
+        );
     }
     let none = BenchReceiver::attach("ek-none", XdpMode::Native, &BenchRxConfig::default()).unwrap_err().to_string();
     assert!(none.contains("`ek-none`"), "{none}");

@@ -246,8 +246,8 @@ fn without_privileges_the_error_says_which() {
         assert_eq!(changed, 0);
         DropTrace::open(&exact()).map(drop).unwrap_err()
     });
-    let said = error.to_string();
-    assert!(["CAP_BPF", "CAP_PERFMON", "lockdown"].iter().all(|word| said.contains(word)), "{said}");
+    let printed = error.to_string();
+    assert!(["CAP_BPF", "CAP_PERFMON", "lockdown"].iter().all(|word| printed.contains(word)), "{printed}");
     assert_eq!(error.class(), ErrorClass::Lacking);
 }
 

@@ -42,7 +42,7 @@ fn ring_by(user: u32, socket: &PacketSocket) -> String {
     let mut command = Command::new(program);
     command.args(["--exact", "makes_a_ring", "--ignored", "--nocapture"]).env("EK_TEST_RING", "1");
     command.stdin(Stdio::from(socket.as_fd().try_clone_to_owned().unwrap())).uid(user).gid(user);
-    testbed::said(&command.output().unwrap())
+    testbed::printed(&command.output().unwrap())
 }
 
 #[test]

@@ -18,10 +18,10 @@ fn comes(group: u16, node: u8, epoch: u32, round: u32, value: u32) -> Vec<u8> {
     frame
 }
 
-fn told(ring: &mut LinkRing) -> Vec<BarrierDone> {
-    let done = |(from, vlan, told): ([u8; 6], Option<u16>, Vec<u8>)| {
+fn rounds_of(ring: &mut LinkRing) -> Vec<BarrierDone> {
+    let done = |(from, vlan, payload): ([u8; 6], Option<u16>, Vec<u8>)| {
         assert_eq!((from, vlan), (FAR, None));
-        BarrierDone::read(&told).expect("a round")
+        BarrierDone::read(&payload).expect("a round")
     };
     read(ring).into_iter().map(done).collect()
 }
@@ -53,14 +53,14 @@ fn a_round_is_told_once_when_the_last_node_has_come() {
         for turn in 0..3 {
             let which = (turn + round as usize) % 3;
             let frame = comes(3, [0, 1, 3][which], 77, round, values[which]);
-            assert_eq!(told(&mut ring), []);
+            assert_eq!(rounds_of(&mut ring), []);
             give(&barrier, &frame);
             if turn < 2 {
                 give(&barrier, &frame);
             }
         }
         let sum = values.map(u64::from).iter().sum();
-        assert_eq!(told(&mut ring), [BarrierDone { epoch: 77, round, sum }]);
+        assert_eq!(rounds_of(&mut ring), [BarrierDone { epoch: 77, round, sum }]);
         assert_eq!(barrier.sum(3, round), Some(sum));
         // A node that has heard all goes on while others repeat this round.
         give(&barrier, &comes(3, 0, 77, round, values[0]));
@@ -73,12 +73,12 @@ fn a_round_is_told_once_when_the_last_node_has_come() {
     let mut anew = barrier.begin(3, 78, 0b1, 4096).unwrap();
     give(&barrier, &comes(3, 0, 77, 101, 4));
     give(&barrier, &comes(3, 0, 78, 1, 4));
-    assert_eq!(told(&mut anew), [BarrierDone { epoch: 78, round: 1, sum: 4 }]);
-    assert_eq!(told(&mut ring), []);
+    assert_eq!(rounds_of(&mut anew), [BarrierDone { epoch: 78, round: 1, sum: 4 }]);
+    assert_eq!(rounds_of(&mut ring), []);
     // Numbers of rounds wrap: half of them away is later.
     for round in [1 << 30, (1 << 30) + 1, 1 << 31, (1 << 31) + 1, 3 << 30, (3 << 30) + 1, u32::MAX, 0, 1] {
         give(&barrier, &comes(3, 0, 78, round, 4));
-        let rounds: Vec<u32> = told(&mut anew).iter().map(|done| done.round).collect();
+        let rounds: Vec<u32> = rounds_of(&mut anew).iter().map(|done| done.round).collect();
         assert_eq!(rounds, [round]);
     }
 }
@@ -97,7 +97,7 @@ fn two_protocols_share_a_place() {
     let mut rounds = barrier.begin(0, 1, 1, 4096).unwrap();
     assert_eq!(give(&port, &comes(0, 0, 1, 1, 6)), XDP_DROP);
     assert_eq!(give(&port, &frame(mac, &[], &data(&[1]))), XDP_DROP);
-    assert_eq!(told(&mut rounds), [BarrierDone { epoch: 1, round: 1, sum: 6 }]);
+    assert_eq!(rounds_of(&mut rounds), [BarrierDone { epoch: 1, round: 1, sum: 6 }]);
     assert_eq!(read(&mut ring), [(FAR, None, data(&[1]))]);
     drop(barrier);
     assert_eq!(give(&port, &comes(0, 0, 1, 2, 6)), XDP_PASS);

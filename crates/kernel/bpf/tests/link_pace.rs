@@ -148,11 +148,11 @@ fn microseconds_there_and_back() {
             let mut times = Vec::with_capacity(TIMES);
             let open = |end: &End| end.run(|| PacketBatch::open(end.link.index, 256, 1 << 20).unwrap());
             let (mut sender, back) = (open(a), open(b));
-            let (mut answers, asks) = (reader(ring_a, socket_a), reader(ring_b, socket_b));
+            let (mut answers, questions) = (reader(ring_a, socket_a), reader(ring_b, socket_b));
             thread::scope(|scope| {
                 scope.spawn(|| {
                     stay_on(1);
-                    echo(asks, back, a, &stop);
+                    echo(questions, back, a, &stop);
                 });
                 stay_on(0);
                 let ask = frame(b.link.mac.0, &[], &data(&payload(64)));

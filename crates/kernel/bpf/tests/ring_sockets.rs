@@ -26,9 +26,9 @@ fn a_ring_that_nobody_reads() {
         assert_eq!((ours.kind, ours.ifindex), (RingKind::PacketRing, 1));
         assert!(ours.inode > 0 && ours.netns > 0 && !ours.comm.is_empty(), "{ours:?}");
         assert_eq!(ours.received + ours.lost, PACKETS);
-        let told = ring.socket().take_statistics().unwrap();
+        let statistics = ring.socket().take_statistics().unwrap();
         assert_eq!(
-            (u64::from(told.packets), u64::from(told.drops)),
+            (u64::from(statistics.packets), u64::from(statistics.drops)),
             (PACKETS, ours.lost),
             "looking has taken nothing away"
         );
@@ -41,17 +41,17 @@ fn a_ring_that_nobody_reads() {
             "the kernel has forgotten what the owner asked for"
         );
         // An owner that asks all the time, as captures do, hides nothing.
-        let mut told = u64::from(told.drops);
+        let mut drops = u64::from(statistics.drops);
         for i in 0..PACKETS {
             sender.send(&[0; 500]).unwrap();
             receiver.recv(&mut [0; 512]).unwrap();
             if i % 100 == 0 {
-                told += u64::from(ring.socket().take_statistics().unwrap().drops);
+                drops += u64::from(ring.socket().take_statistics().unwrap().drops);
             }
         }
-        told += u64::from(ring.socket().take_statistics().unwrap().drops);
+        drops += u64::from(ring.socket().take_statistics().unwrap().drops);
         let after = sockets.read().unwrap().into_iter().find(|s| s.inode == ours.inode).expect("it is still there");
-        assert_eq!((after.received + after.lost, after.lost), (2 * PACKETS, told));
+        assert_eq!((after.received + after.lost, after.lost), (2 * PACKETS, drops));
         mem::drop(sockets);
         let afresh = RingSockets::open().unwrap().read().unwrap();
         let afresh = afresh.into_iter().find(|s| s.inode == ours.inode).expect("it is still there");

@@ -7,7 +7,7 @@ use std::{thread::sleep, time::Duration};
 use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
 use model::clock::monotonic_ns;
 use rules::tables::{Field, RuleAction, RuleEntry};
-use shield_bed::{DROP, Frame, PASS, Tables, tell};
+use shield_bed::{DROP, Frame, PASS, Tables, counting};
 use testbed::privileged;
 
 fn verdict(shield: &Shield, frame: &Frame) -> (u32, Option<usize>) {
@@ -28,7 +28,7 @@ fn the_first_rule_that_applies_decides() {
     tables.rule(1, RuleAction::Pass).when(Field::DestinationPort, &[53, 80]);
     tables.rule(2, RuleAction::Drop).when(Field::Detail, &[2]);
     let shared = ShieldShared::create().unwrap();
-    let shield = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let shield = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     let of = |frame: Frame| verdict(&shield, &frame);
     assert_eq!(of(Frame::udp(1, 53)), (DROP, Some(0)));
     assert_eq!(of(Frame::udp(1, 54)), (PASS, None));
@@ -57,7 +57,7 @@ fn every_field_is_looked_up() {
     tables.rule(8, RuleAction::Drop).when(Field::Vlan, &[4096]).when(Field::SourcePort, &[9]);
     tables.rule(9, RuleAction::Drop).when(Field::Length, &[28]).when(Field::SourcePort, &[10]);
     let shared = ShieldShared::create().unwrap();
-    let shield = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let shield = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     let udp = |from, to| Frame::udp(from, to);
     let tagged = vec![(0x88a8, 0xefff), (0x8100, 1)];
     let cases = [
@@ -99,7 +99,7 @@ fn rules_beyond_the_first_word_and_rules_that_do_not_decide() {
     tables.rule(200, RuleAction::Limit).when(Field::SourcePort, &[200, 4095]).set(|r| (r.pps, r.burst) = (1, 2));
     tables.rule(4095, RuleAction::Drop).when(Field::SourcePort, &[4095]);
     let shared = ShieldShared::create().unwrap();
-    let shield = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let shield = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     assert_eq!(verdict(&shield, &Frame::udp(64, 1)), (PASS, Some(64)));
     assert_eq!(verdict(&shield, &Frame::udp(4094, 1)), (PASS, Some(4094)));
     assert_eq!(verdict(&shield, &Frame::udp(101, 1)), (DROP, Some(101)));
@@ -129,7 +129,7 @@ fn limits_per_rule_and_per_source() {
         .set(limit(1, Some((32, 128))))
         .set(|r| r.shadow = true);
     let shared = ShieldShared::create().unwrap();
-    let shield = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let shield = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     let passed = |frame: &Frame, times: usize| (0..times).filter(|_| verdict(&shield, frame).0 == PASS).count();
     assert_eq!(passed(&Frame::udp(1, 1), 10), 3);
     // 20 per second: after 110 ms there are two more.
@@ -163,7 +163,7 @@ fn sources_beyond_the_tables_room_are_let_in_and_counted() {
     let mut tables = Tables::new(1);
     tables.rule(0, RuleAction::Limit).set(|r| (r.pps, r.burst, r.per_source) = (1, 1, Some((32, 128))));
     let shared = ShieldShared::create().unwrap();
-    let shield = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let shield = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     let mut frame = Frame::udp(1, 1).bytes();
     for source in 0..100_000u32 {
         frame[26..30].copy_from_slice(&source.to_be_bytes());
@@ -183,7 +183,7 @@ fn counters_and_limits_go_on_when_rules_are_reloaded() {
     tables.rule(0, RuleAction::Drop).when(Field::SourcePort, &[1]);
     tables.rule(1, RuleAction::Limit).when(Field::SourcePort, &[2]).set(|r| (r.pps, r.burst) = (1, 1000));
     let shared = ShieldShared::create().unwrap();
-    let first = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let first = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     let passed = |shield: &Shield| (0..1000).filter(|_| verdict(shield, &Frame::udp(2, 1)).0 == PASS).count();
     assert_eq!(verdict(&first, &Frame::udp(1, 1)).0, DROP);
     assert_eq!(passed(&first), 1000);
@@ -191,7 +191,7 @@ fn counters_and_limits_go_on_when_rules_are_reloaded() {
     let mut tables = Tables::new(2);
     tables.rule(0, RuleAction::Limit).when(Field::SourcePort, &[2]).set(|r| (r.pps, r.burst, r.counter) = (1, 1000, 1));
     tables.rule(1, RuleAction::Drop).when(Field::SourcePort, &[1]).set(|r| r.counter = 0);
-    let second = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let second = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     // One comes back each second.
     assert!(passed(&second) < 100, "the burst was used up before");
     assert_eq!(verdict(&second, &Frame::udp(1, 1)), (DROP, Some(1)));
@@ -202,7 +202,7 @@ fn counters_and_limits_go_on_when_rules_are_reloaded() {
         .rule(0, RuleAction::Limit)
         .when(Field::SourcePort, &[2])
         .set(|r| (r.pps, r.burst, r.counter) = (1000, 10, 1));
-    let third = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    let third = Shield::load(&tables.build(), &counting(), &shared).unwrap();
     verdict(&third, &Frame::udp(2, 1));
     sleep(Duration::from_millis(50));
     assert!(passed(&third) >= 10);
@@ -220,7 +220,7 @@ fn when_the_heart_stops_it_fails_open_or_closed() {
     for closed in [false, true] {
         let shared = ShieldShared::create().unwrap();
         let heartbeat = Some(Heartbeat { timeout: Duration::from_millis(300), closed });
-        let config = ShieldConfig { heartbeat, ..tell() };
+        let config = ShieldConfig { heartbeat, ..counting() };
         let shield = Shield::load(&tables.build(), &config, &shared).unwrap();
         let actions = || {
             let frames = [web.bytes(), ssh.bytes(), other.bytes(), arp.clone()];

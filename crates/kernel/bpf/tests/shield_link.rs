@@ -103,8 +103,8 @@ fn what_is_pinned_is_taken_over_by_another_process() {
             .env("EK_SHIELD_TEST_ID", id.to_string())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);
-        assert!(child.status.success() && said.contains("taken over"), "{said}");
+        let printed = String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && printed.contains("taken over"), "{printed}");
         // It is gone, its program is not.
         send(5);
         assert_eq!(dropped(&shared), [7, 5]);

@@ -4,7 +4,7 @@ mod shield_bed;
 
 use bpf::filter::{Shield, ShieldParsed, ShieldShared};
 use rules::tables::{Field, RuleAction};
-use shield_bed::{DROP, Frame, PASS, Tables, tell};
+use shield_bed::{DROP, Frame, PASS, Tables, counting};
 use testbed::privileged;
 
 fn all_kinds() -> Vec<(&'static str, Frame)> {
@@ -51,7 +51,7 @@ fn loaded() -> Option<(Shield, ShieldShared)> {
     let mut tables = tables.build();
     tables.malformed_drop = true;
     let shared = ShieldShared::create().unwrap();
-    Some((Shield::load(&tables, &tell(), &shared).unwrap(), shared))
+    Some((Shield::load(&tables, &counting(), &shared).unwrap(), shared))
 }
 
 #[test]

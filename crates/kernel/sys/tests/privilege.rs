@@ -34,8 +34,8 @@ fn inside(name: &str, prepare: impl FnOnce(&Path)) -> Option<PathBuf> {
     let output = again.args(["--exact", name, "--nocapture"]).env(FOLDER, &folder).output().unwrap();
     let kept = fs::read_to_string(folder.join("of-root")).unwrap();
     fs::remove_dir_all(&folder).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
     assert_eq!(kept, "kept");
     None
 }
@@ -59,8 +59,8 @@ fn nothing_comes_back_by_starting_a_program() {
     // Either no program can be started (Landlock), or it has nothing.
     let script = "grep ^Cap /proc/self/status; echo x > \"$0\"; cat \"$0\"";
     if let Ok(output) = Command::new("/bin/sh").args(["-c", script]).arg(&of_root).output() {
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(said.lines().all(|line| line.starts_with("Cap") && line.ends_with("0000000000000000")), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(printed.lines().all(|line| line.starts_with("Cap") && line.ends_with("0000000000000000")), "{printed}");
     }
     assert!(File::options().write(true).open(&of_root).is_err() && fs::read(&of_root).is_err());
     assert!(fs::write(folder.join("new"), "").is_err());

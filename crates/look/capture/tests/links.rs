@@ -10,7 +10,7 @@ use capture::{
     plan::{Backend, Plan},
     run::{Notice, Report, RunError},
 };
-use common::{Notices, capture_told, limits, mixture, options, read_pcapng};
+use common::{Notices, capture_notified, limits, mixture, options, read_pcapng};
 use model::{Classified, ErrorClass};
 use port::{PacketOptions, PortError};
 use testbed::{Wire, wait, write_pcap};
@@ -32,7 +32,7 @@ fn capture(
         open::open(&plan, &options, &Tuning::default()).unwrap()
     };
     let make = || interfaces.iter().flat_map(open).map(|source| (source, None)).collect();
-    capture_told(wire, make, file, limits(), meanwhile)
+    capture_notified(wire, make, file, limits(), meanwhile)
 }
 
 /// One more interface of the receiver, and its peer.

@@ -96,17 +96,17 @@ fn a_number_of_packets_is_exact() {
 #[test]
 fn a_smaller_buffer_than_asked_for_is_said_or_refused() {
     let Some(wire) = Wire::new("buffer") else { return };
-    let (said, refused) = wire.receiver.run(|| {
+    let (first_notes, refused) = wire.receiver.run(|| {
         // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
         sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();
         let mut tuning = Tuning::default();
         tuning.plain.buffer_bytes = 1 << 30;
         let opened: Vec<_> = sources(&wire, Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
-        let said = open::notes(&opened, wire.receiver.interface(), &tuning).unwrap();
+        let first_notes = open::notes(&opened, wire.receiver.interface(), &tuning).unwrap();
         tuning.buffer_required = true;
-        (said, open::notes(&opened, wire.receiver.interface(), &tuning).unwrap_err())
+        (first_notes, open::notes(&opened, wire.receiver.interface(), &tuning).unwrap_err())
     });
-    for text in [&said[0], &refused.to_string()] {
+    for text in [&first_notes[0], &refused.to_string()] {
         assert!(text.contains("instead of 1073741824") && text.contains("net.core.rmem_max"), "{text}");
     }
     assert_eq!(refused.class(), ErrorClass::Lacking);

@@ -156,9 +156,9 @@ fn a_rewritten_affinity_is_said_with_both_values() {
     repeat(&mut state, &hot, 3);
     let mut rewritten = sample(&[60.0, 5.0], hot.work.clone());
     rewritten.work[1].written = Some(CpuSet::parse_list("0-1").unwrap());
-    let said = notes(&repeat(&mut state, &rewritten, 3));
+    let found_notes = notes(&repeat(&mut state, &rewritten, 3));
     let found = CpuSet::parse_list("0-1").unwrap();
-    assert_eq!(said, [Note::Rewritten { name: "eth0 rxtx 2".into(), ours: 1, found }]);
+    assert_eq!(found_notes, [Note::Rewritten { name: "eth0 rxtx 2".into(), ours: 1, found }]);
 }
 
 #[test]
@@ -166,6 +166,6 @@ fn heat_that_is_not_ours_to_move_is_told_apart() {
     let other = sample(&[95.0, 5.0], vec![work(1, 0, 3.0)]);
     assert_eq!(notes(&repeat(&mut State::default(), &other, 5)), [Note::OtherWork { cpu: 0 }]);
     let fixed = sample(&[95.0, 5.0], vec![Work { knob: None, ..work(1, 0, 60.0) }]);
-    let said = notes(&repeat(&mut State::default(), &fixed, 5));
-    assert_eq!(said, [Note::Unmovable { cpu: 0, name: "eth0 rxtx 1".into() }]);
+    let found_notes = notes(&repeat(&mut State::default(), &fixed, 5));
+    assert_eq!(found_notes, [Note::Unmovable { cpu: 0, name: "eth0 rxtx 1".into() }]);
 }

@@ -480,6 +480,6 @@ fn a_guardian_leaves_the_group_that_the_end_of_a_login_would_end() {
         .output()
         .unwrap();
     fs::remove_dir(&group).unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }

@@ -112,14 +112,14 @@ fn what_goes_in_comes_out() {
         {
             let made = TestBox::build(&lab, &spec(&kind, family, napi)).unwrap();
             let receiver = made.receiver().unwrap();
-            let told = ip_link(&receiver.namespace, &receiver.end.name, "packets");
+            let counted = ip_link(&receiver.namespace, &receiver.end.name, "packets");
             let Burst { sent, entered, got } = burst(&made, |entered| entered);
             // IPv6 interfaces say a few words of their own when they come up.
             let slack = if family == Family::V6 { 10 } else { 0 };
             assert!((COUNT..=COUNT + slack).contains(&sent), "{kind:?} {family:?}: {sent} sent");
             assert!(got.abs_diff(entered) <= slack, "{kind:?} {family:?}: {got} received of {entered}");
-            let told = ip_link(&receiver.namespace, &receiver.end.name, "packets") - told;
-            assert!(told.abs_diff(got) <= slack, "{kind:?} {family:?}: ip -s says {told}");
+            let counted = ip_link(&receiver.namespace, &receiver.end.name, "packets") - counted;
+            assert!(counted.abs_diff(got) <= slack, "{kind:?} {family:?}: ip -s says {counted}");
             if let BoxKind::Firewall(_) = kind {
                 let accepted = made.accepted().unwrap().unwrap();
                 assert!(accepted.abs_diff(entered) <= slack, "{kind:?} {family:?}: {accepted} of {entered}");

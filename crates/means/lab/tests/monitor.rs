@@ -19,7 +19,7 @@ use host::{
 };
 use nix::sys::socket::SockProtocol;
 use serde_json::Value;
-use testbed::{Bed, run, wait, wait_telling};
+use testbed::{Bed, run, wait, wait_reporting};
 
 /// Runs `test` in a namespace of its own that has a veth pair ekm0 - ekm1, both up, or not at all without privilege; in CI that is a failure.
 fn within(tag: &str, test: impl FnOnce() + Send) {
@@ -50,7 +50,7 @@ fn hear(monitor: &mut Monitor, what: &str, mut done: impl FnMut(&Event) -> bool)
             .unwrap();
         found
     };
-    wait_telling(what, hears, || format!("only {:?} was heard", heard.borrow()));
+    wait_reporting(what, hears, || format!("only {:?} was heard", heard.borrow()));
 }
 
 /// Runs `ip` and waits until a change of this kind tells of an object that is as `is_it` says.

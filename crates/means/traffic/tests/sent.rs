@@ -225,8 +225,8 @@ fn files_of_other_tools_are_read_with_their_times_or_refused() {
     // No Ethernet header is made up for them: the link type is named.
     for (editcap, name) in [("rawip", "RAW"), ("linux-sll", "LINUX_SLL"), ("null", "NULL"), ("ppp", "PPP")] {
         tool(&format!("editcap -F pcap -T {editcap} a.pcap other.pcap"));
-        let said = refused("other.pcap").to_string();
-        assert!(said.contains(&format!("link type {name}, and only Ethernet")), "{editcap}: {said}");
+        let printed = refused("other.pcap").to_string();
+        assert!(printed.contains(&format!("link type {name}, and only Ethernet")), "{editcap}: {printed}");
     }
     assert!(refused("raw.pcapng").to_string().contains("only Ethernet"));
     assert!(refused("mixed.pcapng").to_string().contains("several link types"));

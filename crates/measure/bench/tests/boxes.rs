@@ -32,8 +32,8 @@ fn until(
         if fine(&trial) {
             return trial;
         }
-        let told = (trial.one_way, trial.max_gap_ns, trial.last_loss_after_ns, trial.seconds);
-        seen.push(format!("{:?} {:?} {told:?}", trial.invalid, trial.counts));
+        let timing = (trial.one_way, trial.max_gap_ns, trial.last_loss_after_ns, trial.seconds);
+        seen.push(format!("{:?} {:?} {timing:?}", trial.invalid, trial.counts));
     }
     panic!("{seen:#?}");
 }

@@ -54,8 +54,8 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
             assert_eq!(made.sender(Direction::Backward).interface, made.receiver(Direction::Forward).interface);
             for port in [first, second] {
                 let up = || Command::new("ip").args(["-o", "link", "show", &port.interface]).output();
-                let told = String::from_utf8(port.run(up).unwrap().unwrap().stdout).unwrap();
-                assert!(told.contains(&port.mac.to_string()) && told.contains("LOWER_UP"), "{told}");
+                let listing = String::from_utf8(port.run(up).unwrap().unwrap().stdout).unwrap();
+                assert!(listing.contains(&port.mac.to_string()) && listing.contains("LOWER_UP"), "{listing}");
             }
             assert!(!made.identity().settings.is_empty() && !made.identity().what.is_empty());
         }
@@ -97,11 +97,11 @@ fn rules_are_in_the_order_asked_for() {
         let made = dut(&lab, DutKind::Stateful, Family::V4, order, &cores);
         let inside = made.lab_box().unwrap().inside().unwrap();
         let list = || Command::new("nft").args(["list", "ruleset"]).output();
-        let told = String::from_utf8(inside.namespace.run(list).unwrap().unwrap().stdout).unwrap();
-        let of = |interface: &str| told.matches(&format!("iifname \"{interface}\"")).count();
-        assert_eq!(of(&inside.entry.name), per_side, "{told}");
-        assert_eq!(of(&inside.exit.as_ref().unwrap().name), per_side, "{told}");
-        assert_eq!((told.matches("drop\n").count(), told.matches(" accept\n").count()), (24, 1), "{told}");
+        let listing = String::from_utf8(inside.namespace.run(list).unwrap().unwrap().stdout).unwrap();
+        let of = |interface: &str| listing.matches(&format!("iifname \"{interface}\"")).count();
+        assert_eq!(of(&inside.entry.name), per_side, "{listing}");
+        assert_eq!(of(&inside.exit.as_ref().unwrap().name), per_side, "{listing}");
+        assert_eq!((listing.matches("drop\n").count(), listing.matches(" accept\n").count()), (24, 1), "{listing}");
         assert!(made.identity().settings.iter().any(|s| s.starts_with("net.netfilter.nf_conntrack_max = ")));
     }
 }

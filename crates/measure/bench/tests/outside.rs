@@ -24,7 +24,7 @@ fn macs(dut: &Dut) -> [Mac; 2] {
 #[test]
 fn a_router_is_found_and_its_addresses_are_given_back() {
     let Some(bed) = PortsBed::new("found") else { return };
-    bed.tell(&Addressing::routed(Family::V4).set_up());
+    bed.send(&Addressing::routed(Family::V4).set_up());
     let dut = found(&bed, Family::V4).expect("a box that answers");
     assert_eq!(macs(&dut), [bed.entries[0].link.mac, bed.entries[1].link.mac]);
     let [first, second] = dut.ports();
@@ -57,7 +57,7 @@ fn trial(dut: &Dut) -> Result<Trial, BenchError> {
 #[test]
 fn units_come_through_both_ways() {
     let Some(bed) = PortsBed::new("units") else { return };
-    bed.tell(&Addressing::routed(Family::V4).set_up());
+    bed.send(&Addressing::routed(Family::V4).set_up());
     let made = bed.tester.run(|| connect(bed.names(), Family::V4).and_then(|dut| trial(&dut)));
     let made = made.expect("a trial");
     assert_eq!((made.invalid.as_deref(), made.total().lost()), (None, 0), "{made:?}");
@@ -68,7 +68,7 @@ fn units_come_through_both_ways() {
 #[test]
 fn an_address_that_was_there_stays() {
     let Some(bed) = PortsBed::new("stays") else { return };
-    bed.tell(&Addressing::routed(Family::V4).set_up());
+    bed.send(&Addressing::routed(Family::V4).set_up());
     bed.tester.output(&format!("ip addr add 198.18.0.2/16 dev {}", bed.ports[0].interface()));
     drop(found(&bed, Family::V4).expect("a box that answers"));
     let left = bed.addresses();
@@ -80,7 +80,7 @@ fn a_router_of_ipv6_is_found() {
     let Some(bed) = PortsBed::new("six") else { return };
     let off = found(&bed, Family::V6).expect_err("IPv6 is off").to_string();
     assert!(off.contains("IPv6 is off on") && off.contains("disable_ipv6=0"), "{off}");
-    bed.tell(&Addressing::routed(Family::V6).set_up());
+    bed.send(&Addressing::routed(Family::V6).set_up());
     let dut = found(&bed, Family::V6).expect("a box that answers");
     assert_eq!(macs(&dut), [bed.entries[0].link.mac, bed.entries[1].link.mac]);
     assert_eq!(dut.family(), Family::V6);
@@ -101,9 +101,9 @@ fn a_bridge_is_not_asked() {
 fn what_is_wrong_is_named_and_nothing_stays() {
     let Some(bed) = PortsBed::new("wrong") else { return };
     let wrong = |ports: [&str; 2]| {
-        let told = bed.tester.run(|| connect(ports, Family::V4)).expect_err("refused");
+        let error = bed.tester.run(|| connect(ports, Family::V4)).expect_err("refused");
         assert_eq!(bed.addresses(), "");
-        told.to_string()
+        error.to_string()
     };
     let [a, b] = bed.names();
     let silent = wrong([a, b]);

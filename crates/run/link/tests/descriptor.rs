@@ -148,7 +148,7 @@ fn an_interface_that_goes_down_wakes_and_is_told() {
         }
         left.output(&format!("ip link delete {}", left.interface()));
         assert!(is_readable(&mut a, MISSED_MS));
-        let told = a.poll().unwrap_err();
-        assert!(told.to_string().contains("down"), "{told}");
+        let error = a.poll().unwrap_err();
+        assert!(error.to_string().contains("down"), "{error}");
     }
 }

@@ -71,8 +71,8 @@ fn echo(end: &End, user: u32) -> Running {
     command.uid(user).gid(if user == 0 { 0 } else { GROUP });
     command.stdout(Stdio::piped()).stdin(Stdio::null());
     let mut running = end.run(|| Running::start(&mut command));
-    let told = BufReader::new(running.child().stdout.take().unwrap());
-    assert!(told.lines().map_while(Result::ok).any(|line| line.contains("listens")), "the program listens");
+    let printed = BufReader::new(running.child().stdout.take().unwrap());
+    assert!(printed.lines().map_while(Result::ok).any(|line| line.contains("listens")), "the program listens");
     running
 }
 
@@ -315,20 +315,20 @@ for end in fds[:2]:
 fn sockets_of_other_users_take_no_more_memory_than_the_broker_gave_them() {
     let Some((_bed, [left, _right])) = Bed::pair("linkgo") else { return };
     for user in [USERS[0], 0] {
-        let (told, _, warning) = served_with(&left, Receive::Sockets, || {
+        let (printed, _, warning) = served_with(&left, Receive::Sockets, || {
             let mut command = Command::new("/usr/bin/python3");
             command.args(["-c", OPTIONS]).arg(left.run(|| Paths::here().claims()));
             command.uid(user).gid(if user == 0 { 0 } else { GROUP });
             let done = left.run(|| command.output().unwrap());
-            assert!(done.status.success(), "{}", testbed::said(&done));
+            assert!(done.status.success(), "{}", testbed::printed(&done));
             String::from_utf8(done.stdout).unwrap()
         });
-        assert_eq!(told.lines().count(), 8, "user {user}: {told}");
-        let refused = told.lines().filter(|line| line.ends_with(" EPERM")).count();
+        assert_eq!(printed.lines().count(), 8, "user {user}: {printed}");
+        let refused = printed.lines().filter(|line| line.ends_with(" EPERM")).count();
         // Where the kernel takes no such program, the broker says so.
         let expected = if user == 0 || warning.is_some() { 0 } else { 8 };
-        assert_eq!(refused, expected, "user {user}: {told}{warning:?}");
+        assert_eq!(refused, expected, "user {user}: {printed}{warning:?}");
         let all = if warning.is_some() { "by a warning" } else { "by the kernel" };
-        println!("user {user}: {all}\n{told}");
+        println!("user {user}: {all}\n{printed}");
     }
 }

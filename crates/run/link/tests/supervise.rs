@@ -49,7 +49,7 @@ fn supervised(words: &[&str]) -> Command {
 }
 
 #[track_caller]
-fn said(words: &[&str]) -> (Output, String, String) {
+fn run_in(words: &[&str]) -> (Output, String, String) {
     let output = Running::piped(&mut supervised(words)).output();
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output, stdout, stderr)
@@ -58,7 +58,7 @@ fn said(words: &[&str]) -> (Output, String, String) {
 /// Runs a case of the Python program; as many connections are replaced as are said.
 #[track_caller]
 fn python(case: &str, code: i32, replaced: usize) {
-    let (output, stdout, stderr) = said(&["python3", &format!("{FOLDER}/halves.py"), case]);
+    let (output, stdout, stderr) = run_in(&["python3", &format!("{FOLDER}/halves.py"), case]);
     assert_eq!(output.status.code(), Some(code), "{stdout}{stderr}");
     assert!(stdout.contains(&format!("done {case}")), "{stdout}{stderr}");
     assert!(stderr.contains(&format!("replaced {replaced} {replaced}")), "{stderr}");
@@ -83,7 +83,7 @@ fn a_static_program_cannot_tell_the_ends_from_tcp() {
     let plain = Command::new(&program).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&plain.stdout), "all is as with TCP\n", "the program differs from TCP itself");
     for family in ["4", "6"] {
-        let (output, stdout, stderr) = said(&[&program, family]);
+        let (output, stdout, stderr) = run_in(&[&program, family]);
         assert!(output.status.success() && stdout.contains("all is as with TCP\n"), "{stdout}{stderr}");
         assert!(stderr.contains("replaced 4 4"), "{stderr}");
     }
@@ -109,7 +109,7 @@ fn an_accept_ends_by_time_and_by_shutdown() {
 fn a_program_that_gives_up_root_is_supervised_as_its_user() {
     let Some(()) = testbed::privileged() else { return };
     for (case, counts, users) in [("user", "1 1", "{65534}"), ("root_and_user", "2 2", "{0, 65534}")] {
-        let (output, stdout, stderr) = said(&["python3", &format!("{FOLDER}/halves.py"), case]);
+        let (output, stdout, stderr) = run_in(&["python3", &format!("{FOLDER}/halves.py"), case]);
         assert!(output.status.success(), "{stdout}{stderr}");
         assert!(stderr.contains(&format!("replaced {counts}\nusers {users}\n")), "{stderr}");
     }
@@ -137,10 +137,10 @@ fn a_program_without_descriptors_left_loses_no_connection() {
 
 #[test]
 fn the_exit_code_is_that_of_the_program() {
-    let code = |words: &[&str]| said(words).0.status.code();
+    let code = |words: &[&str]| run_in(words).0.status.code();
     assert_eq!(code(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(code(&["sh", "-c", "kill -9 $$"]), Some(137));
-    let (output, _, stderr) = said(&["/nowhere/ek-program"]);
+    let (output, _, stderr) = run_in(&["/nowhere/ek-program"]);
     assert_eq!(output.status.code(), Some(99));
     assert!(stderr.contains("cannot start /nowhere/ek-program: No such file or directory"), "{stderr}");
 }
@@ -158,8 +158,11 @@ fn a_signal_goes_to_the_program() {
 #[test]
 fn a_supervised_program_cannot_supervise() {
     let this = std::env::current_exe().unwrap();
-    let (output, _, stderr) =
-        said(&["sh", "-c", &format!("export {WORDS}=true; exec {} --exact as_supervisor --nocapture", this.display())]);
+    let (output, _, stderr) = run_in(&[
+        "sh",
+        "-c",
+        &format!("export {WORDS}=true; exec {} --exact as_supervisor --nocapture", this.display()),
+    ]);
     assert_eq!(output.status.code(), Some(99), "{stderr}");
     assert!(stderr.contains("cannot start true: its system calls are answered by somebody already"), "{stderr}");
 }

@@ -15,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bird::{Bird, learns, routes, tells};
+use bird::{Bird, announces, learns, routes};
 use model::route::RouteMode;
 use nix::time::{ClockId, clock_gettime};
 use route::RouteSettings;
 use testbed::{Bed, End, wait};
 use traffic::{PREFIX_LEN, ROUTES_MAX, Traffic, hop, network, route_of};
-use world::{Asks, beside, settings};
+use world::{Control, beside, settings};
 
 /// Environment variable for another number of routes.
 const ROUTES_VARIABLE: &str = "EK_DAEMON_ROUTES";
@@ -99,8 +99,8 @@ fn has(around: &Around, count: u32, phase: u32) -> bool {
 }
 
 /// CPU time of the router's thread.
-fn worked(asks: &Asks<'_>) -> Duration {
-    asks.ask(|_| Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap()))
+fn worked(control: &Control<'_>) -> Duration {
+    control.ask(|_| Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap()))
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
     let file = around.bed.path("routes");
     write(&file, count, 0);
     let router = around.bed.space("r");
-    beside(&router, around.settings(), RouteMode::Routed, |asks| {
-        let peer = Bird::start(&around.bed, "p", &tells(PEER, ROUTER, &file));
+    beside(&router, around.settings(), RouteMode::Routed, |control| {
+        let peer = Bird::start(&around.bed, "p", &announces(PEER, ROUTER, &file));
         let own = Bird::start(&around.bed, "r", &learns(ROUTER, PEER));
         own.wait("the session stands", Bird::is_established);
         own.wait("the routes are there", |_| has(&around, count, 0));
-        let untraced = asks.ask(|router| router.untraced().to_vec());
+        let untraced = control.ask(|router| router.untraced().to_vec());
         println!("{count} routes; not followed by their functions: {untraced:?}");
 
         let traffic = Traffic::new(count, FLAP_COUNT + 1);
@@ -125,20 +125,20 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
         traffic.run(&s, [n0, n1, n2], || {
             for phase in 0..=FLAP_COUNT {
                 if phase > 0 {
-                    let (before, worked_before) = (asks.totals().forwarded, worked(asks));
+                    let (before, worked_before) = (control.totals().forwarded, worked(control));
                     traffic.begin(2 * phase - 1);
                     let begun = Instant::now();
                     write(&file, count, phase);
                     peer.configure();
                     own.wait("the routes are others", |_| has(&around, count, phase));
-                    let (took, cpu) = (begun.elapsed(), worked(asks) - worked_before);
+                    let (took, cpu) = (begun.elapsed(), worked(control) - worked_before);
                     println!("flap {phase}: {} ms; the router worked {} ms in it", took.as_millis(), cpu.as_millis());
-                    forwarded.push(asks.totals().forwarded - before);
+                    forwarded.push(control.totals().forwarded - before);
                     // Where the kernel's functions cannot be followed, it has heard of all once its loop has turned: between two answers it has.
-                    asks.wait_for(RouteMode::Routed);
-                    asks.ask(|_| ());
+                    control.wait_for(RouteMode::Routed);
+                    control.ask(|_| ());
                 }
-                let before = asks.totals().forwarded;
+                let before = control.totals().forwarded;
                 traffic.begin(2 * phase);
                 thread::sleep(STEADY_TIME);
                 traffic.begin(2 * phase + 1);
@@ -146,7 +146,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
                     let [_, due, due_came, ..] = traffic.epoch(2 * phase).figures();
                     due == due_came
                 });
-                forwarded.push(asks.totals().forwarded - before);
+                forwarded.push(control.totals().forwarded - before);
             }
         });
         println!(
@@ -163,7 +163,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
                 assert!(at_old > 0 && at_new > 0 && *forwarded > 0, "epoch {epoch}: {figures:?}, {forwarded}");
             }
         }
-        println!("{:?}", asks.events());
+        println!("{:?}", control.events());
         println!(
             "{}",
             fs::read_to_string("/proc/self/status").unwrap().lines().find(|l| l.starts_with("VmHWM")).unwrap()
@@ -190,18 +190,18 @@ fn a_change_that_comes_while_earlier_ones_are_read_is_not_missed() {
         Some(n) => format!("ip route replace {}/{PREFIX_LEN} via {}", network(0), neighbour(n)),
         None => format!("ip route del {}/{PREFIX_LEN}", network(0)),
     };
-    beside(&router, around.settings(), RouteMode::Routed, |asks| {
+    beside(&router, around.settings(), RouteMode::Routed, |control| {
         let traffic = Traffic::new(1, 17);
         router.output(&to(0));
         traffic.run(&s, [n0, n1, n2], || {
             for phase in 1..=16 {
                 traffic.begin(2 * phase - 1);
-                let stands_still = asks.hold();
+                let stands_still = control.hold();
                 router.output(&format!("ip -batch {}", others[(phase as usize + 1) % 2]));
                 drop(stands_still);
                 router.output(&to(phase));
-                asks.wait_for(RouteMode::Routed);
-                asks.ask(|_| ());
+                control.wait_for(RouteMode::Routed);
+                control.ask(|_| ());
                 traffic.begin(2 * phase);
                 thread::sleep(Duration::from_millis(100));
             }

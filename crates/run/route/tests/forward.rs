@@ -77,8 +77,8 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
             router.poll_within(Duration::from_millis(50)).unwrap();
             state(far) != "STALE"
         });
-        let asked = state(far);
-        assert!(["DELAY", "PROBE", "REACHABLE"].contains(&asked.as_str()), "{asked}");
+        let state_then = state(far);
+        assert!(["DELAY", "PROBE", "REACHABLE"].contains(&state_then.as_str()), "{state_then}");
         crosses(11);
         assert_eq!(state("fe80::77"), "STALE", "nothing was sent to it");
     });

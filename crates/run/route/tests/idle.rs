@@ -79,7 +79,7 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
     for (name, value) in [("tcp_be_liberal", "1"), ("tcp_loose", "0")].into_iter().chain(TIMES) {
         router.set(&format!("net.netfilter.nf_conntrack_{name}"), value);
     }
-    beside(router, world.settings(), RouteMode::Stateful, |asks| {
+    beside(router, world.settings(), RouteMode::Stateful, |control| {
         let (mut talks, mut silent) = (Pair::new(&world, 7001), Pair::new(&world, 7002));
         talks.talk();
         silent.talk();
@@ -87,19 +87,19 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
         assert_ne!(id, other);
         for pause in PAUSES_MS {
             thread::sleep(Duration::from_millis(pause));
-            let before = asks.totals();
+            let before = control.totals();
             talks.talk();
-            let now = asks.totals();
+            let now = control.totals();
             let by = [now.forwarded - before.forwarded, now.no_connection - before.no_connection];
             assert!(by[0] >= 2 && by[1] == 0, "not by the fast path: {by:?}");
         }
         assert_eq!(talks.id(router), Some(id), "it is the connection of the beginning");
         assert_eq!(silent.id(router), None, "conntrack still has what said nothing");
         // What it says now goes up, where no rule lets it on.
-        let before = asks.totals();
+        let before = control.totals();
         silent.client.write_all(b"?").unwrap();
         let up = wait_for("it goes up", || {
-            let now = asks.totals();
+            let now = control.totals();
             (now.no_connection > before.no_connection).then_some(now)
         });
         assert_eq!(up.forwarded, before.forwarded);

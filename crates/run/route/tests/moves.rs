@@ -15,7 +15,7 @@ use std::{
 
 use model::route::RouteMode;
 use testbed::{Ends, wait};
-use world::{Asks, Tap, World, beside};
+use world::{Control, Tap, World, beside};
 
 const PORT: u16 = 4000;
 const SEND_PERIOD: Duration = Duration::from_millis(1);
@@ -34,7 +34,7 @@ const NEIGHBOUR: [u8; 2] = [135, 136];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     Answer,
-    Unasked,
+    Unsolicited,
 }
 
 /// Messages of `b` since its address is `mac`.
@@ -42,7 +42,7 @@ struct Heard {
     mac: [u8; 6],
     /// True if each datagram was for that address.
     datagrams: Vec<bool>,
-    said: Vec<Word>,
+    words: Vec<Word>,
 }
 
 impl Heard {
@@ -53,7 +53,7 @@ impl Heard {
             ([8, 0], Some(4)) => (packet.get(9), packet.get(20..)),
             ([0x86, 0xdd], Some(6)) => (packet.get(6), packet.get(40..)),
             (kind, _) if kind == ARP && link[6..12] == self.mac => {
-                self.said.push(if packet.get(7) == Some(&2) { Word::Answer } else { Word::Unasked });
+                self.words.push(if packet.get(7) == Some(&2) { Word::Answer } else { Word::Unsolicited });
                 return;
             }
             _ => return,
@@ -62,8 +62,8 @@ impl Heard {
             (Some(17), Some(udp)) if udp.get(2..4) == Some(&PORT.to_be_bytes()) => self.datagrams.push(is_for),
             (Some(58), Some(icmp)) if link[6..12] == self.mac && NEIGHBOUR.contains(&icmp[0]) => {
                 // An advertisement with the bit that says that it was asked for.
-                let asked = icmp[0] == NEIGHBOUR[1] && icmp.get(4).is_some_and(|flags| flags & 0x40 != 0);
-                self.said.push(if asked { Word::Answer } else { Word::Unasked });
+                let solicited = icmp[0] == NEIGHBOUR[1] && icmp.get(4).is_some_and(|flags| flags & 0x40 != 0);
+                self.words.push(if solicited { Word::Answer } else { Word::Unsolicited });
             }
             _ => {}
         }
@@ -71,17 +71,17 @@ impl Heard {
 }
 
 /// `b` moves to `mac` while `a` sends to it and nobody sends from it.
-fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
+fn moves(world: &World, control: &Control<'_>, to: IpAddr, mac: [u8; 6]) {
     let to = SocketAddr::new(to, PORT);
     let taken = world.b.space().run(|| UdpSocket::bind(to).unwrap());
     let from = world.a.space().run(|| UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap());
-    let heard = Mutex::new(Heard { mac, datagrams: Vec::new(), said: Vec::new() });
+    let heard = Mutex::new(Heard { mac, datagrams: Vec::new(), words: Vec::new() });
     let (stop, tap) = (AtomicBool::new(false), Tap::open(world.b.space()));
     let many = |which: bool, more: usize| {
         let come = || heard.lock().unwrap().datagrams.iter().filter(|new| **new == which).count();
-        let (before, forwarded) = (come(), asks.totals().forwarded);
+        let (before, forwarded) = (come(), control.totals().forwarded);
         wait("they come", || come() >= before + more);
-        wait("the fast path sends them", || asks.totals().forwarded >= forwarded + more as u64 / 2);
+        wait("the fast path sends them", || control.totals().forwarded >= forwarded + more as u64 / 2);
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -103,7 +103,7 @@ fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
         // Of what the kernel itself has sent to it lately, it would ask by itself.
         let known = || world.rb.space().output(&format!("ip neigh show to {} dev {}", to.ip(), world.rb.interface()));
         wait("the kernel has not heard of it lately", || known().contains("STALE"));
-        heard.lock().unwrap().said.clear();
+        heard.lock().unwrap().words.clear();
         world.b.link_set(&format!("address {}", mac.map(|byte| format!("{byte:02x}")).join(":")));
         let moved = Instant::now();
         many(true, 1);
@@ -114,7 +114,7 @@ fn moves(world: &World, asks: &Asks<'_>, to: IpAddr, mac: [u8; 6]) {
     let heard = heard.into_inner().unwrap();
     let first = heard.datagrams.iter().position(|new| *new).unwrap();
     assert!(heard.datagrams[first..].iter().all(|new| *new), "some went to the old address later");
-    assert_eq!(heard.said.first(), Some(&Word::Answer), "it said a word: {:?}", heard.said);
+    assert_eq!(heard.words.first(), Some(&Word::Answer), "it said a word: {:?}", heard.words);
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn a_neighbour_that_moves_without_a_word_is_followed() {
     for (version, (name, value)) in ["ipv4", "ipv6"].iter().flat_map(|version| TIMES.map(|time| (version, time))) {
         r.set(&format!("net.{version}.neigh.{port}.{name}"), value);
     }
-    beside(r, world.settings(), RouteMode::Routed, |asks| {
-        moves(&world, asks, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
-        moves(&world, asks, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
+    beside(r, world.settings(), RouteMode::Routed, |control| {
+        moves(&world, control, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
+        moves(&world, control, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
     });
 }
 
@@ -135,7 +135,7 @@ fn a_port_that_was_elsewhere_sends_again() {
     let Some(world) = World::new("rtaway") else { return };
     let (r, port) = (world.rb.space(), world.rb.interface().to_owned());
     let away = world.b.space();
-    beside(r, world.settings(), RouteMode::Routed, |asks| {
+    beside(r, world.settings(), RouteMode::Routed, |control| {
         let pings = || world.a.space().output("ping -c 3 -i 0.2 -W 1 198.18.2.2");
         assert!(pings().contains(" 3 received"));
         for _ in 0..3 {
@@ -143,10 +143,10 @@ fn a_port_that_was_elsewhere_sends_again() {
             away.output(&format!("ip link set {port} netns {}", r.name()));
             world.rb.link_set("up");
             world.rb.address("198.18.2.1/24");
-            let forwarded = asks.totals().forwarded;
+            let forwarded = control.totals().forwarded;
             let answers = pings();
             assert!(answers.contains(" 3 received"), "{answers}");
-            assert!(asks.totals().forwarded > forwarded, "the fast path sends by it again");
+            assert!(control.totals().forwarded > forwarded, "the fast path sends by it again");
         }
     });
 }
@@ -155,14 +155,14 @@ fn a_port_that_was_elsewhere_sends_again() {
 fn what_comes_where_ipv6_is_off_is_the_kernels() {
     let Some(world) = World::new("rtoff") else { return };
     let (r, port) = (world.ra.space(), world.ra.interface().to_owned());
-    beside(r, world.settings(), RouteMode::Routed, |asks| {
+    beside(r, world.settings(), RouteMode::Routed, |control| {
         let ping = |version: &str, to: &str| {
             let mut ping = world.a.space().command("ping");
             ping.args([version, "-c", "1", "-W", "1", to]).output().unwrap().status.success()
         };
         let forwards = |version: &str, to: &str| {
-            let before = asks.totals().forwarded;
-            (ping(version, to), asks.totals().forwarded > before)
+            let before = control.totals().forwarded;
+            (ping(version, to), control.totals().forwarded > before)
         };
         wait("IPv6 is forwarded", || forwards("-6", "2001:2:0:2::2") == (true, true));
         r.set(&format!("net.ipv6.conf.{port}.disable_ipv6"), "1");

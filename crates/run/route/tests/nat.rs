@@ -16,19 +16,19 @@ use hosts::{establish, exchange, flows, macs, send, traffic, world};
 use model::route::{RouteMode, RouteTotals};
 use route::RouteSettings;
 use testbed::{End, RouterBed, Tcpdump, differences, read_pcap};
-use world::{Asks, settings};
+use world::{Control, settings};
 
 /// Does `work` while a router runs in mode stateful.
-fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Asks<'_>) -> T) -> T {
+fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Control<'_>) -> T) -> T {
     beside_in(bed, RouteMode::Stateful, Duration::ZERO, work)
 }
 
 /// Does `work` while a router runs in a mode, after that long in shadow.
-fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Asks<'_>) -> T) -> T {
+fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Control<'_>) -> T) -> T {
     let settings = RouteSettings { slots: Some(1024), auto_return: false, trial, ..settings(&bed.ports()) };
-    world::beside(&bed.router, settings, mode, |asks| {
-        let done = work(asks);
-        assert_eq!(asks.events(), []);
+    world::beside(&bed.router, settings, mode, |control| {
+        let done = work(control);
+        assert_eq!(control.events(), []);
         done
     })
 }
@@ -87,11 +87,11 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
             }
             let sum = |of: &RouteTotals| of.shadowed + of.up();
             let rise = || (received() - before.0, sum(&ask.totals()) - sum(&before.1));
-            let told = || format!("{:?} of {mode:?}, {:#?}", rise(), ask.totals());
-            testbed::wait_telling(
+            let report = || format!("{:?} of {mode:?}, {:#?}", rise(), ask.totals());
+            testbed::wait_reporting(
                 "each frame that was received is counted",
                 || rise().0 > 2000 && rise().0 == rise().1,
-                told,
+                report,
             );
             let counts = minus(&ask.totals(), &before.1);
             assert!(counts.shadowed > 200 && counts.up() > 200, "{counts:#?}");
@@ -112,13 +112,13 @@ model::route_totals!(minus);
 /// An established connection over IPv4, and its conntrack entry.
 struct One<'a> {
     world: &'a RouterBed,
-    ask: &'a Asks<'a>,
+    ask: &'a Control<'a>,
     flow: Flow,
 }
 
 impl<'a> One<'a> {
     /// To port 7001, untranslated, or 7002, masqueraded.
-    fn new(world: &'a RouterBed, ask: &'a Asks<'a>, tcp: bool, port: u16) -> Self {
+    fn new(world: &'a RouterBed, ask: &'a Control<'a>, tcp: bool, port: u16) -> Self {
         let wanted = |flow: &Flow| flow.tcp == tcp && flow.out[1].port() == port && flow.out[0].is_ipv4();
         let mut flows: Vec<Flow> = flows().into_iter().filter(wanted).collect();
         establish(world, &mut flows);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::route::RouteMode;
-use testbed::{Ends, said, wait};
+use testbed::{Ends, printed, wait};
 use world::World;
 
 const POLL_TIMEOUT: Duration = Duration::from_millis(20);
@@ -81,10 +81,10 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let client = a.space().run(|| UdpSocket::bind("198.18.1.2:0").unwrap());
     // In the router's namespace, where the test itself is then.
-    let tell = |line: &str| {
+    let apply = |line: &str| {
         let line = line.replace("PORT", ra.interface()).replace("OUT", rb.interface());
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
-        assert!(output.status.success(), "{line}: {}", said(&output));
+        assert!(output.status.success(), "{line}: {}", printed(&output));
     };
     ra.space().run(|| {
         let mut router = world.router(RouteMode::Routed);
@@ -93,9 +93,9 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
             let (ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
             // Frames that are sent while the configuration changes.
             let mut during = 0;
-            let mut tell = |line: &str| {
+            let mut apply = |line: &str| {
                 let before = sent.load(Ordering::Relaxed);
-                tell(line);
+                apply(line);
                 during += sent.load(Ordering::Relaxed) - before;
             };
             let got = thread::scope(|scope| {
@@ -117,7 +117,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                     }
                 });
                 let ends = Ends(&ended);
-                put.iter().for_each(|line| tell(line));
+                put.iter().for_each(|line| apply(line));
                 wait(code, || {
                     router.poll_within(POLL_TIMEOUT).unwrap();
                     router.mode() == RouteMode::Standard
@@ -125,7 +125,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 let codes: Vec<_> = router.obstacles().iter().map(|obstacle| obstacle.code.as_str()).collect();
                 assert_eq!(codes, [code], "{:?}", router.obstacles());
                 thread::sleep(Duration::from_millis(50));
-                take.iter().for_each(|line| tell(line));
+                take.iter().for_each(|line| apply(line));
                 wait(code, || {
                     router.poll_within(POLL_TIMEOUT).unwrap();
                     router.mode() == RouteMode::Routed

@@ -167,11 +167,11 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
         queue: bpf::ROUTE_QUEUE_MAX,
         ..settings(&fast.ports()[..3])
     };
-    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |asks| {
-        asks.ask(move |router| check(router));
+    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |control| {
+        control.ask(move |router| check(router));
         let got = received(fast, &frames);
-        assert_eq!(asks.events(), []);
-        (got, asks.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
+        assert_eq!(control.events(), []);
+        (got, control.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
     });
     (expected, got, counts)
 }

@@ -51,9 +51,9 @@ impl World {
     fn start_on(&self, cpus: &str, text: &str) -> Router {
         let (rules, _) = RouteRules::read(Path::new(&self.rules(text)), &Requester::default()).unwrap();
         let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&self.0.ports()) };
-        let (router, told) = Router::start_with(settings, Some(rules)).unwrap();
+        let (router, warnings) = Router::start_with(settings, Some(rules)).unwrap();
         // What nobody in the router's namespace can tell.
-        assert!(told.iter().all(|told| told.contains("must keep VLAN tags in the frames")), "{told:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("must keep VLAN tags in the frames")), "{warnings:?}");
         router
     }
 
@@ -369,10 +369,10 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         assert_eq!((status.default.as_str(), status.totals.limited), ("drop", 2));
         // Another address of the router: the allow-list follows.
         run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         wait("the allow-list follows", || {
-            told.extend(router.poll_within(POLL_TIMEOUT).unwrap());
-            told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
+            events.extend(router.poll_within(POLL_TIMEOUT).unwrap());
+            events.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });
 }

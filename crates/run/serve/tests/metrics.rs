@@ -42,12 +42,12 @@ fn the_file_is_replaced_whole_and_removed_at_the_end() {
 /// Whatever is in the way is told, once, and neither written to nor removed.
 fn in_the_way(path: &Path) {
     let file = MetricsFile::start(path).unwrap();
-    let told = || {
+    let reported = || {
         file.set(some());
         file.failures().count()
     };
-    wait("it is told", || told() > 0);
-    assert_eq!((0..5).map(|_| (told(), thread::sleep(Duration::from_millis(20))).0).sum::<usize>(), 0, "once");
+    wait("it is told", || reported() > 0);
+    assert_eq!((0..5).map(|_| (reported(), thread::sleep(Duration::from_millis(20))).0).sum::<usize>(), 0, "once");
     file.remove();
 }
 

@@ -58,8 +58,8 @@ fn tested(rules: &Rules, now: Now, random: &mut Random, packets: &[Vec<u8>]) {
             Parsed::Malformed(_) => ShieldParsed::Malformed,
         };
         let action = if meant.outcome == Outcome::Pass { 2 } else { 1 };
-        let told = (found.parsed, found.action, found.rule);
-        assert_eq!(told, (Some(parsed), action, meant.rule), "{packet:02x?}\n{rules:#?}");
+        let result = (found.parsed, found.action, found.rule);
+        assert_eq!(result, (Some(parsed), action, meant.rule), "{packet:02x?}\n{rules:#?}");
     }
 }
 

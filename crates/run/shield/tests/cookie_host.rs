@@ -258,29 +258,29 @@ fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
         talk(&mut stream);
         let from = stream.local_addr().unwrap();
         assert!(connected.may_contain(to, from), "the program noted it, under the same bit as we look at");
-        let asked = |port| {
+        let verdict = |port| {
             let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
             let syn = Frame { ports: (port, PORT), ..frame }.bytes();
             bed.server.run(|| bed.shield.test(&syn).unwrap().action)
         };
         let other = from.port() ^ 1;
         for _ in 0..50 {
-            assert_eq!((asked(other), asked(from.port())), (REDIRECTED, PASSED));
+            assert_eq!((verdict(other), verdict(from.port())), (REDIRECTED, PASSED));
         }
         // Without the note it is answered like any other, unless the clock ticks in between.
         let forgotten = (0..50).any(|_| {
             connected.clear();
-            (asked(other), asked(from.port())) == (REDIRECTED, REDIRECTED)
+            (verdict(other), verdict(from.port())) == (REDIRECTED, REDIRECTED)
         });
         assert!(forgotten);
         // Nor is anybody answered for want of a note while the notes may lack some.
         connected.mark_incomplete();
         for _ in 0..50 {
             connected.clear();
-            assert_eq!((asked(other), asked(from.port())), (REDIRECTED, PASSED));
+            assert_eq!((verdict(other), verdict(from.port())), (REDIRECTED, PASSED));
         }
         connected.rebuild(|| Ok::<_, ()>(vec![(to, from)])).unwrap();
-        assert!((0..50).all(|_| (asked(other), asked(from.port())) == (REDIRECTED, PASSED)));
+        assert!((0..50).all(|_| (verdict(other), verdict(from.port())) == (REDIRECTED, PASSED)));
         assert!(connected.fill_ratio() < 1e-4);
     }
 }

@@ -50,8 +50,8 @@ fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packe
     let events = world.run(10, &[CALM, flood(make)]);
     assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
     assert_eq!(events[0].class, class, "{events:#?}");
-    let (said, after_s) = first_action(&events).expect("a mitigation");
-    assert_eq!(said, action);
+    let (first, after_s) = first_action(&events).expect("a mitigation");
+    assert_eq!(first, action);
     assert!(after_s < 0.16, "three looks of 0.05 s: {after_s} s");
     assert!(!world.detector.rules().is_empty());
     let events = world.run(31, &[CALM]);
@@ -440,8 +440,8 @@ fn more_mitigations_than_there_is_room_for_are_cut_and_told() {
     let many = |n: usize| (0..n).map(|i| Rule { name: i.to_string(), ..Rule::default() }).collect::<Vec<_>>();
     let base = Rules { rules: many(4000), ..Rules::default() };
     let mut mitigations = many(33);
-    let told = fit(&mut mitigations, &base).expect("told");
-    assert!(told.starts_with("only the first 32 of 33 attack rules are active"), "{told}");
+    let message = fit(&mut mitigations, &base).expect("told");
+    assert!(message.starts_with("only the first 32 of 33 attack rules are active"), "{message}");
     assert_eq!((mitigations.len(), fit(&mut mitigations, &base)), (32, None));
 }
 

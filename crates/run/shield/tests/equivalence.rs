@@ -172,7 +172,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
         for (number, frame) in frames.iter().enumerate() {
             let found = shield.test(frame).unwrap();
             let same = (found.action == XDP_PASS, found.rule, arrived[number]);
-            let told = || {
+            let context = || {
                 format!(
                     "{:?}\nframe {frame:02x?}\n{rules:#?}\n{}",
                     meant[number],
@@ -183,7 +183,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
                 same,
                 (passes(number), meant[number].rule, passes(number)),
                 "kernel, its rule, nftables; {}",
-                told()
+                context()
             );
         }
         let mut counts = vec![0; rules.rules.len() + 1];

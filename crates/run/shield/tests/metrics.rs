@@ -55,9 +55,9 @@ fn parsed(notation: Notation, text: &str) -> (Value, Value) {
     );
     let mut command = Command::new("/usr/bin/python3");
     command.args(["-c", &script]);
-    let (done, said) = read_by(command, text);
-    assert!(done, "{said}\n{text}");
-    let mut both: Vec<Value> = serde_json::from_str(&said).unwrap();
+    let (done, printed) = read_by(command, text);
+    assert!(done, "{printed}\n{text}");
+    let mut both: Vec<Value> = serde_json::from_str(&printed).unwrap();
     let families = both.pop().unwrap();
     (both.pop().unwrap(), families)
 }
@@ -69,8 +69,8 @@ fn prometheus_finds_nothing_to_say() {
     let text = of(&world.detector).text(Notation::Text);
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]);
-    let (content, said) = read_by(command, &text);
-    assert!(content && said.is_empty(), "{said}\n{text}");
+    let (content, printed) = read_by(command, &text);
+    assert!(content && printed.is_empty(), "{printed}\n{text}");
 }
 
 #[test]

@@ -154,10 +154,10 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
                 (began, until(&|| passed().1 > 0))
             });
             let every = guard.look_every().unwrap();
-            let mut told = Instant::now();
+            let mut reported = Instant::now();
             let events = wait_for("an attack", || {
                 thread::sleep(every);
-                told = Instant::now();
+                reported = Instant::now();
                 let seen = guard.look().unwrap();
                 assert!(seen.failures.is_empty(), "{:?}", seen.failures);
                 (!seen.events.is_empty()).then_some(seen.events)
@@ -181,8 +181,8 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
             let (began, acts) = clock.join().unwrap();
             println!(
                 "{prefixes} prefixes: first packet to look {:.0} ms, look to rules {:.0} ms, first packet to first drop {:.0} ms",
-                (told - began).as_secs_f64() * 1e3,
-                (held - told).as_secs_f64() * 1e3,
+                (reported - began).as_secs_f64() * 1e3,
+                (held - reported).as_secs_f64() * 1e3,
                 (acts - began).as_secs_f64() * 1e3,
             );
         });
@@ -193,8 +193,8 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
 
 /// Prefixes beside which mitigations are made; an unoptimised build is slow with a million.
 fn many() -> u32 {
-    let told = std::env::var("EK_PREFIXES").ok().map(|text| text.parse().expect("EK_PREFIXES is a number"));
-    told.unwrap_or(50_000)
+    let given = std::env::var("EK_PREFIXES").ok().map(|text| text.parse().expect("EK_PREFIXES is a number"));
+    given.unwrap_or(50_000)
 }
 
 /// Sources all over.

@@ -80,7 +80,7 @@ fn counters_and_samples_are_what_came() {
             let Parsed::Ip(packet) = Packet::parse(&frame) else { continue };
             let Some(number) = reference::protected(&watched.rules, &packet) else { continue };
             count(&mut meant[number], &packet, frame.len());
-            *packets.entry(told(number, &packet)).or_default() += 1;
+            *packets.entry(key_of(number, &packet)).or_default() += 1;
         }
         let reading = watched.watch.read();
         for (counts, meant) in reading.counts.iter().zip(&mut meant) {
@@ -89,7 +89,7 @@ fn counters_and_samples_are_what_came() {
         }
         assert_eq!(reading.counts, meant);
         for sample in &reading.samples {
-            *packets.entry(told(sample.prefix, &shield::detect::packet_of(sample))).or_default() -= 1;
+            *packets.entry(key_of(sample.prefix, &shield::detect::packet_of(sample))).or_default() -= 1;
         }
         packets.retain(|_, left| *left != 0);
         assert!(packets.is_empty(), "each packet is one sample while they are few: {packets:#?}");
@@ -97,7 +97,7 @@ fn counters_and_samples_are_what_came() {
     assert!(meant.iter().filter(|m| m.packets > 0).count() > 2, "several prefixes were met");
 }
 
-fn told(number: usize, packet: &Packet) -> String {
+fn key_of(number: usize, packet: &Packet) -> String {
     format!("{number} {:?}", Packet { ip_at: 0, transport_at: 0, ..*packet })
 }
 
@@ -150,12 +150,12 @@ fn threads_count_as_the_kernel_program_does() {
             inside.sources = outside.sources;
             assert_eq!(inside, outside, "round {round}");
         }
-        let told = |samples: &[WatchSample]| {
+        let key_of = |samples: &[WatchSample]| {
             let mut all: Vec<_> = samples.iter().map(|s| format!("{s:?}")).collect();
             all.sort();
             all
         };
-        assert_eq!(told(&inside.samples), told(&outside.samples), "each packet is one sample while they are few");
+        assert_eq!(key_of(&inside.samples), key_of(&outside.samples), "each packet is one sample while they are few");
     }
     // Beyond what is watched.
     let Parsed::Ip(packet) = Packet::parse(&udp(1, (2, 3))) else { panic!() };

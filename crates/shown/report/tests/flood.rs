@@ -77,7 +77,7 @@ fn run(points: Vec<FloodPoint>) -> FloodRun {
 #[test]
 fn what_makes_a_protection_void_is_named() {
     let busy = FloodPoint { others: "rustc (pid 7) 86 % of a core".into(), ..point(Some(0.0), 3000, 6387) };
-    for (points, said) in [
+    for (points, sentence) in [
         (
             vec![busy, point(None, 3000, 900)],
             "Void: shield: p99 connect 6.39 ms is above 5.00 ms without any flood (others used these CPUs: rustc (pid 7) 86 % of a core). At the",
@@ -96,9 +96,9 @@ fn what_makes_a_protection_void_is_named() {
     ] {
         let run = run(points);
         let text = unwrapped(&flood_text(&run, Look::plain(400)));
-        assert!(text.starts_with(said), "{text}");
+        assert!(text.starts_with(sentence), "{text}");
         let page = flood_page(&run).unwrap();
-        assert!(page.contains(said) && page.contains("class=\"conclusion void\""), "{page}");
+        assert!(page.contains(sentence) && page.contains("class=\"conclusion void\""), "{page}");
     }
 }
 

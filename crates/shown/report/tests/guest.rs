@@ -19,8 +19,11 @@ fn card(nic: &str, writes: f64) -> Card {
             PerFrame { reads: 0.5 * writes * of, writes: writes * of, notifications: of, interrupts: 2.0 * of };
         Burst { frames, runs: vec![median; 3], median, spread: 0.016, lost: 0 }
     };
-    let verb =
-        |command: &str, fares, said: &str| Verb { command: command.into(), outcome: fares, message: said.into() };
+    let verb = |command: &str, fares, sentence: &str| Verb {
+        command: command.into(),
+        outcome: fares,
+        message: sentence.into(),
+    };
     let native = match nic {
         "virtio" => verb("shield run eth0 --xdp-mode native", VerbOutcome::Works, "shield: filtering on eth0"),
         _ => verb(
@@ -66,12 +69,12 @@ fn the_verdict_stands_first_and_is_amber_where_there_is_none() {
     let page = guest_page(&run()).unwrap();
     let (verdict, skipped) = (page.find("class=\"conclusion\""), page.find("Left out"));
     assert!(verdict.is_some() && verdict < skipped && verdict < page.find("class=\"warning\""), "{page}");
-    let said = "None of 8 commands of evenkeel fails on these cards; 3 refused, since the driver or the kernel lacks something.";
-    let asked = "At a burst of 1 each forwarded frame takes 1.00 (virtio) to 9.69 (e1000) accesses to a device.";
+    let sentence = "None of 8 commands of evenkeel fails on these cards; 3 refused, since the driver or the kernel lacks something.";
+    let second = "At a burst of 1 each forwarded frame takes 1.00 (virtio) to 9.69 (e1000) accesses to a device.";
     for shown in [page, unwrapped(&guest_text(&run(), Look::plain(400)))] {
-        assert!(shown.contains(said) && shown.contains(asked), "{shown}");
+        assert!(shown.contains(sentence) && shown.contains(second), "{shown}");
     }
-    assert!(unwrapped(&guest_text(&run(), Look::plain(400))).starts_with(said));
+    assert!(unwrapped(&guest_text(&run(), Look::plain(400))).starts_with(sentence));
     let nothing = GuestRun { cards: Vec::new(), ..run() };
     let page = guest_page(&nothing).unwrap();
     assert!(page.contains("class=\"conclusion void\"") && page.contains("No verdict: no card was counted."), "{page}");

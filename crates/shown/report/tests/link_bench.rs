@@ -83,12 +83,12 @@ fn the_headline_tells_the_plain_link_and_names_it() {
         transfer("link", conditions(1500, false, Some(10_000)), Some(8.0)),
         transfer("link", conditions(1500, false, None), Some(0.25)),
     ];
-    let said = "A round trip of 64 bytes over link takes 0.55 of TCP&#39;s time while polling, 0.75 of TCP&#39;s time asleep; a transfer has \
+    let sentence = "A round trip of 64 bytes over link takes 0.55 of TCP&#39;s time while polling, 0.75 of TCP&#39;s time asleep; a transfer has \
                 25.0 % of TCP&#39;s rate (MTU 1500, no offloads).";
     let run = run(transfers);
     let page = link_bench_page(&run).unwrap();
-    assert!(page.contains(said), "{page}");
-    assert!(unwrapped(&link_bench_text(&run, Look::plain(400))).starts_with(&said.replace("&#39;", "'")));
+    assert!(page.contains(sentence), "{page}");
+    assert!(unwrapped(&link_bench_text(&run, Look::plain(400))).starts_with(&sentence.replace("&#39;", "'")));
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn run(conclusions: &[&str]) -> NeighbourRun {
         boxes: Vec::new(),
         partial: None,
         skipped: vec!["cache on sibling: there is none".into()],
-        conclusions: conclusions.iter().map(|&said| said.to_owned()).collect(),
+        conclusions: conclusions.iter().map(|&sentences| sentences.to_owned()).collect(),
         notes: Vec::new(),
         sources: Vec::new(),
     }
@@ -113,7 +113,7 @@ fn boxed(key: &str) -> Boxed {
 }
 
 fn whole() -> NeighbourRun {
-    let said = [
+    let sentences = [
         "router, quiet again: no cost beyond chance",
         "router, cpu:1 on box: delay, 99 % +13.0 ms (+14300 %), waiting for the CPU +22.0 points",
     ];
@@ -122,7 +122,7 @@ fn whole() -> NeighbourRun {
         sources: sources::neighbour_figures(),
         notes: vec!["`quiet again` is the quiet box measured twice in each round".into()],
         machine: Machine { hostname: "made-up".into(), kernel: "6.1.0".into(), ..Machine::default() },
-        ..run(&said)
+        ..run(&sentences)
     }
 }
 

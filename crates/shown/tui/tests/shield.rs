@@ -193,8 +193,8 @@ fn the_shield_ends_only_after_a_clear_yes() {
         let keys = foot(&view);
         for other in ['q', 'n', 'x', '\n'] {
             assert_eq!(press(&mut view, 'q'), Reaction::Redraw);
-            let asked = foot(&view);
-            assert!(asked.contains("eth0") && asked.contains("y/N"), "{asked}");
+            let question = foot(&view);
+            assert!(question.contains("eth0") && question.contains("y/N"), "{question}");
             assert_eq!(press(&mut view, other), Reaction::Redraw);
             assert_eq!(foot(&view), keys, "it goes on");
         }

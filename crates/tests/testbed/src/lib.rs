@@ -33,13 +33,15 @@ pub use kept::{Kept, steering, unspread};
 pub use link_node::LinkNode;
 pub use pcap::{pcap, read_pcap, write_pcap};
 pub use ports::PortsBed;
-pub use program::{Running, ended, fixture, fixtures, guest_kernel, json, log, nft, refused, run, said, text, words};
+pub use program::{
+    Running, ended, fixture, fixtures, guest_kernel, json, log, nft, printed, refused, run, text, words,
+};
 pub use received::{answers_refused, compared, counted, differences};
 pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
 pub use tun::Tun;
-pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_telling};
+pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_reporting};
 pub use wire::Wire;
 pub use witness::{Tcpdump, matching, tshark};

@@ -35,7 +35,7 @@ impl PortsBed {
 
     /// Sets the box up by the commands that a user is told, in which its interfaces are called IN and OUT.
     #[track_caller]
-    pub fn tell(&self, commands: &[String]) {
+    pub fn send(&self, commands: &[String]) {
         if commands.iter().any(|command| command.contains(" -6 ")) {
             // A lab's interfaces have IPv6 off.
             for end in self.ports.iter().chain(&self.entries) {

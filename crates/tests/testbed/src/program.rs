@@ -124,25 +124,29 @@ pub fn nft(script: &str) {
 #[track_caller]
 fn succeeds(mut command: Command) -> String {
     let done = command.output().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program()));
-    assert!(done.status.success(), "{command:?}: {}", said(&done));
+    assert!(done.status.success(), "{command:?}: {}", printed(&done));
     text(&done.stdout)
 }
 
 /// Fails unless a program ended with `code` without a panic; all that it said.
 #[track_caller]
 pub fn ended(output: &Output, code: i32) -> String {
-    let said = said(output);
-    assert!(output.status.code() == Some(code) && !said.contains("panicked"), "{}, not {code}: {said}", output.status);
-    said
+    let printed = printed(output);
+    assert!(
+        output.status.code() == Some(code) && !printed.contains("panicked"),
+        "{}, not {code}: {printed}",
+        output.status
+    );
+    printed
 }
 
 /// Fails unless a program refused its work with `code` in one message on stderr, which names each of these.
 #[track_caller]
 pub fn refused(output: &Output, code: i32, named: &[&str]) {
     ended(output, code);
-    let told = text(&output.stderr);
-    assert!(told.lines().filter(|line| line.starts_with("evenkeel: ")).count() <= 1, "{told}");
-    named.iter().for_each(|word| assert!(told.contains(word), "`{word}` is missing: {told}"));
+    let message = text(&output.stderr);
+    assert!(message.lines().filter(|line| line.starts_with("evenkeel: ")).count() <= 1, "{message}");
+    named.iter().for_each(|word| assert!(message.contains(word), "`{word}` is missing: {message}"));
 }
 
 /// The saved machine of this name.
@@ -167,7 +171,7 @@ pub fn words(line: &str) -> Vec<&str> {
 }
 
 /// All that a program said, on both outputs.
-pub fn said(output: &Output) -> String {
+pub fn printed(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
@@ -183,7 +187,7 @@ pub fn log(path: &Path) -> String {
 /// The JSON document that a program printed.
 #[track_caller]
 pub fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {}", said(output)))
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {}", printed(output)))
 }
 
 /// The image of a Debian kernel of `series`, unpacked and not installed.

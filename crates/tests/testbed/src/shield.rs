@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Bed, End, Running, Space, WAIT_TIMEOUT, json, log, said, wait_for, wait_telling};
+use crate::{Bed, End, Running, Space, WAIT_TIMEOUT, json, log, printed, wait_for, wait_reporting};
 
 pub const CLIENT: &str = "198.18.0.1";
 /// The address that it speaks to: the host's that has the shield, or that of the server behind the gateway.
@@ -108,7 +108,7 @@ impl ShieldBed {
     #[track_caller]
     pub fn shield_does(&self, arguments: &[&str]) -> Output {
         let output = self.shield(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        assert!(output.status.success(), "{arguments:?}: {}", printed(&output));
         output
     }
 
@@ -163,7 +163,7 @@ impl ShieldBed {
 
     #[track_caller]
     pub fn wait(&self, what: &str, is_so: impl FnMut() -> bool) {
-        wait_telling(what, is_so, || self.log());
+        wait_reporting(what, is_so, || self.log());
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{Running, Space, installed, log, privileged, wait_telling};
+use crate::{Running, Space, installed, log, privileged, wait_reporting};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
@@ -56,7 +56,7 @@ impl Sshd {
         command.args(["-c", &script]).arg(&file).stdin(Stdio::null());
         let path = folder.join(format!("{name}.log"));
         let running = space.run(|| Running::logged(&mut command, &path));
-        wait_telling("sshd listens", || log(&path).contains("Server listening"), || log(&path));
+        wait_reporting("sshd listens", || log(&path).contains("Server listening"), || log(&path));
         Self { log: path, _running: running }
     }
 

@@ -11,16 +11,16 @@ const CHECK_PERIOD: Duration = Duration::from_millis(10);
 
 #[track_caller]
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
-    wait_telling(what, is_so, String::new);
+    wait_reporting(what, is_so, String::new);
 }
 
-/// Waits until `is_so`; if it never is, the test fails with what is `told`, such as a log.
+/// Waits until `is_so`; if it never is, the test fails with `report`, such as a log.
 #[track_caller]
-pub fn wait_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl FnOnce() -> String) {
+pub fn wait_reporting(what: &str, mut is_so: impl FnMut() -> bool, report: impl FnOnce() -> String) {
     let begun = Instant::now();
     while !is_so() {
         if begun.elapsed() > WAIT_TIMEOUT {
-            panic!("{what}: not yet; {}", told());
+            panic!("{what}: not yet; {}", report());
         }
         thread::sleep(CHECK_PERIOD);
     }

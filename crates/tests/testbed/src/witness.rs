@@ -11,7 +11,7 @@ use std::{
 use lab::NamespaceHandle;
 use nix::sys::signal::Signal;
 
-use crate::{Running, Space, said, text};
+use crate::{Running, Space, printed, text};
 
 /// A tcpdump that writes to a file. It does not outlive its test.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ fn lines(file: &Path, arguments: &[&str]) -> Vec<String> {
         command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
     }
     let output = command.args(["-n", "-r"]).arg(file).args(arguments).output().expect("tshark is installed");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     text(&output.stdout).lines().map(str::to_owned).collect()
 }
 

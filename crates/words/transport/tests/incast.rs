@@ -223,10 +223,10 @@ fn eight_to_one(bottleneck: Bottleneck) -> World {
     let (_, alone) = World::goodput(1, bottleneck);
     let (world, each) = World::goodput(8, bottleneck);
     let (sum, least) = (each.iter().sum::<u64>(), each.iter().min().copied().unwrap_or(0));
-    let told = format!("alone {}, {sum} of {each:?}, dropped {:?}, marked {}", alone[0], world.dropped, world.marked);
-    eprintln!("{bottleneck:?}: {told}");
-    assert!(10 * sum >= 9 * alone[0], "{told}");
-    assert!(2 * 8 * least >= sum, "{told}");
+    let result = format!("alone {}, {sum} of {each:?}, dropped {:?}, marked {}", alone[0], world.dropped, world.marked);
+    eprintln!("{bottleneck:?}: {result}");
+    assert!(10 * sum >= 9 * alone[0], "{result}");
+    assert!(2 * 8 * least >= sum, "{result}");
     world
 }
 

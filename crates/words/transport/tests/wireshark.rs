@@ -217,10 +217,13 @@ fn what_is_wrong_with_a_frame_is_named_and_a_notice_is_read() {
         ["version", "sequence", "from_port", "kind", "reason", "version.lowest", "version.highest", "checksum.good"];
     let read = read(&frames, &names(&[&EXPERTS[..], &fields].concat()));
     let wrong = |at: Option<usize>| (0..EXPERTS.len()).map(move |expert| Some(expert) == at).collect::<Vec<bool>>();
-    let told: Vec<Vec<bool>> =
+    let experts: Vec<Vec<bool>> =
         read.iter().map(|line| line[..4].iter().map(|field| !field.is_empty()).collect()).collect();
     let both = vec![false, false, true, true];
-    assert_eq!(told, [wrong(None), wrong(Some(0)), wrong(Some(0)), wrong(Some(1)), both, wrong(Some(3)), wrong(None)]);
+    assert_eq!(
+        experts,
+        [wrong(None), wrong(Some(0)), wrong(Some(0)), wrong(Some(1)), both, wrong(Some(3)), wrong(None)]
+    );
     assert_eq!(read[3][4..], ["2", "77", "300", "", "", "", "", ""], "what no version may change");
     assert_eq!(read[5][11], "0");
     assert_eq!(read[6][4..], ["0", "77", "9", "5", "6", "1", "1", "1"]);

@@ -3,7 +3,7 @@
 use std::{process::Output, thread};
 
 use rig::others::Watch;
-use testbed::said;
+use testbed::printed;
 
 /// Runs of a verb that a busy machine has refused before it is asked no more.
 const TRIES_MAX: u32 = 5;
@@ -18,7 +18,7 @@ pub(crate) fn unless_busy(run: impl Fn() -> Output) -> Option<Output> {
         if ran.status.code() != Some(3) {
             return Some(ran);
         }
-        reasons.push(said(&ran));
+        reasons.push(printed(&ran));
     }
     let others = watch.warning();
     let named = reasons.iter().all(|reason| reason.contains(" took "));

@@ -12,7 +12,7 @@ use std::{
 
 use model::stations::{LedgerReport, StationLoss};
 use nix::sys::signal::Signal;
-use testbed::{Bed, End, Running, log, said, text, wait_telling};
+use testbed::{Bed, End, Running, log, printed, text, wait_reporting};
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -86,7 +86,7 @@ impl Road {
         command.args(["gen", self.from.interface(), "--rate", load.rate, "--duration", load.duration]);
         command.args(["--backend", "tx-ring", "--cpus", "0"]).args(what);
         let output = self.from.run(|| command.output()).expect("the program runs");
-        assert!(output.status.success(), "{what:?}: {}", said(&output));
+        assert!(output.status.success(), "{what:?}: {}", printed(&output));
         self.entry.received() - before
     }
 
@@ -141,7 +141,7 @@ impl Road {
         command.args(["ledger", "--json", "--once", "--check", "--interval", INTERVAL_MAX_S]).args(args);
         command.stdout(Stdio::piped()).stderr(fs::File::create(&path).expect("a file"));
         let running = self.entry.run(|| Running::start(&mut command));
-        wait_telling("the ledger counts", || log(&path).contains("counting"), || log(&path));
+        wait_reporting("the ledger counts", || log(&path).contains("counting"), || log(&path));
         running
     }
 }

@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, wait_telling};
+use testbed::{Bed, End, Running, json, wait_reporting};
 
 /// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
 pub struct World {
@@ -51,7 +51,7 @@ impl World {
     pub fn start(&self, command: &mut Command) -> Running {
         let log = self.bed.path("log");
         let running = Running::logged(command, &log);
-        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
+        wait_reporting("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
         running
     }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use testbed::{Running, ended, said, wait};
+use testbed::{Running, ended, printed, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN, PROGRAMS};
 
@@ -55,7 +55,7 @@ fn server(cluster: &Cluster, at: usize) -> Running {
 /// Starts a client that does `then` after the program carries its connection.
 fn client(cluster: &Cluster, then: &str, name: &str) -> Running {
     let client = cluster.run(0, &["python3", "-u", "-c", &format!("{CLIENT}{then}"), PEER], name);
-    cluster.says(name, "carried");
+    cluster.wait_for_word(name, "carried");
     client
 }
 
@@ -69,7 +69,7 @@ fn programs_that_carry_their_connections_use_sockets_in_every_way() {
     cluster.after = Some(1);
     let _server = cluster.server("0.0.0.0", "server");
     let used = cluster.result(0, &["python3", PROGRAMS, "use", OWN, PEER]);
-    assert!(used.status.success(), "{}{}", said(&used), cluster.log("server"));
+    assert!(used.status.success(), "{}{}", printed(&used), cluster.log("server"));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn echo(cluster: &Cluster, peer: &str, seeds: u32) {
     let server = cluster.serves(1, &[ECHOES, "serve", peer], &name);
     for seed in 0..seeds {
         let used = cluster.result(0, &["python3", ECHOES, "use", peer, &seed.to_string()]);
-        assert!(used.status.success(), "after {:?}: {}{}", cluster.after, said(&used), cluster.log(&name));
+        assert!(used.status.success(), "after {:?}: {}{}", cluster.after, printed(&used), cluster.log(&name));
     }
     server.stop(Signal::SIGKILL);
     let by_tcp = cluster.status(0)["tcp_fallbacks"].clone();
@@ -153,9 +153,9 @@ fn numbers_that_come_again_are_watched_as_new_ones() {
         let python = ["/usr/bin/python3", "-u", "-c", WATCHES, PEER];
         let words: Vec<&str> = before.iter().chain(&python).copied().collect();
         let server = cluster.run(1, &words, name);
-        cluster.says(name, "ready");
+        cluster.wait_for_word(name, "ready");
         let used = cluster.result(0, &["python3", "-c", ROUNDS, PEER]);
-        assert!(used.status.success(), "{name}: {}{}", said(&used), cluster.log(name));
+        assert!(used.status.success(), "{name}: {}{}", printed(&used), cluster.log(name));
         server.stop(Signal::SIGKILL);
     }
 }
@@ -255,8 +255,8 @@ print('whole', flush=True)
     let _client = client(&cluster, nulls, "nulls");
     let done = || ["whole", "Error"].iter().any(|word| cluster.log("nulls").contains(word));
     wait("the client has made its calls", done);
-    let said = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\n1 True b'high\\n'\nwhole\n";
-    assert_eq!(cluster.log("nulls"), said);
+    let printed = "carried\n0\nEFAULT EFAULT\nEFAULT EFAULT\nEFAULT EFAULT\nb'late\\n'\n1 True b'high\\n'\nwhole\n";
+    assert_eq!(cluster.log("nulls"), printed);
 }
 
 /// A server that is started again at once finds its port free, whoever carried its connections.
@@ -287,14 +287,14 @@ print('answered', done)
         cluster.after = after;
         let again = format!("for turn in $(seq {RESTART_COUNT}); do {server} 7400 || exit 1; done; echo all served");
         let servers = cluster.run(1, &["bash", "-c", &again], "servers");
-        let asked = cluster.result(0, &["python3", "-c", client, PEER, &RESTART_COUNT.to_string()]);
+        let client_output = cluster.result(0, &["python3", "-c", client, PEER, &RESTART_COUNT.to_string()]);
         assert!(
-            said(&asked).contains(&format!("answered {RESTART_COUNT}")),
+            printed(&client_output).contains(&format!("answered {RESTART_COUNT}")),
             "{after:?}: {}{}",
-            said(&asked),
+            printed(&client_output),
             cluster.log("servers")
         );
-        cluster.says("servers", "all served");
+        cluster.wait_for_word("servers", "all served");
         drop(servers);
     }
 }

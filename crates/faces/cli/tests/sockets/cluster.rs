@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use testbed::{Bed, End, Running, ended, said, wait, wait_telling};
+use testbed::{Bed, End, Running, ended, printed, wait, wait_reporting};
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 pub(crate) const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sockets/programs.py");
@@ -92,8 +92,8 @@ impl Cluster {
 
     /// Waits until a program has said `word`.
     #[track_caller]
-    pub(crate) fn says(&self, of: &str, word: &str) {
-        wait_telling(&format!("{of} says {word}"), || self.log(of).contains(word), || self.log(of));
+    pub(crate) fn wait_for_word(&self, of: &str, word: &str) {
+        wait_reporting(&format!("{of} says {word}"), || self.log(of).contains(word), || self.log(of));
     }
 
     pub(crate) fn link(&self, at: usize, args: &[&str]) -> Output {
@@ -146,17 +146,17 @@ impl Cluster {
 
     /// Runs a script of Python, which succeeds; what it said.
     #[track_caller]
-    pub(crate) fn asks(&self, at: usize, script: &[&str]) -> String {
+    pub(crate) fn script_output(&self, at: usize, script: &[&str]) -> String {
         let used = self.result(at, &[&["python3"], script].concat());
         ended(&used, 0);
-        said(&used)
+        printed(&used)
     }
 
     /// A server in Python, once it listens.
     #[track_caller]
     pub(crate) fn serves(&self, at: usize, script: &[&str], log: &str) -> Running {
         let server = self.run(at, &[&["python3", "-u"], script].concat(), log);
-        self.says(log, "ready");
+        self.wait_for_word(log, "ready");
         server
     }
 

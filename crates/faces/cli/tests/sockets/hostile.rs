@@ -7,7 +7,7 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
     sys::signal::Signal,
 };
-use testbed::{Bed, Running, ended, refused, said, wait};
+use testbed::{Bed, Running, ended, printed, refused, wait};
 
 use crate::cluster::{Cluster, Network, OWN, PEER, PLAIN};
 
@@ -39,14 +39,14 @@ fn hostile(cluster: &Cluster, at: usize, words: &[&str]) -> String {
     let mut python = Command::new("python3");
     let output = cluster.plain(at, python.arg(HOSTILE).args(words));
     ended(&output, 0);
-    said(&output)
+    printed(&output)
 }
 
 /// Likewise, while the test goes on, once it has said `word`.
 pub(crate) fn hostile_until(cluster: &Cluster, at: usize, words: &[&str], log: &str, word: &str) -> Running {
     let mut python = Command::new("python3");
     let running = cluster.spoken(at, python.args(["-u", HOSTILE]).args(words), log);
-    cluster.says(log, word);
+    cluster.wait_for_word(log, word);
     running
 }
 
@@ -71,15 +71,15 @@ fn serving(tag: &str) -> Option<(Cluster, Running)> {
 /// A client that goes on for long, once it is answered.
 fn goes_on(cluster: &Cluster) -> Running {
     let client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "100000"], "client");
-    cluster.says("client", "b'server: secret'");
+    cluster.wait_for_word("client", "b'server: secret'");
     client
 }
 
 /// Fails unless a client is answered.
 #[track_caller]
 pub(crate) fn is_served(cluster: &Cluster) {
-    let told = cluster.asks(0, &["-u", "-c", CLIENT, PEER, "3"]);
-    assert!(told.contains("b'server: secret'"), "{told}");
+    let message = cluster.script_output(0, &["-u", "-c", CLIENT, PEER, "3"]);
+    assert!(message.contains("b'server: secret'"), "{message}");
 }
 
 #[test]
@@ -87,21 +87,21 @@ fn a_connection_is_its_listeners_alone() {
     let Some(cluster) = Cluster::start("lkhsteal") else { return };
     let _server = server(&cluster);
     let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "client");
-    cluster.says("client", "connected");
-    let told = hostile(&cluster, 1, &["steal", PEER, "7000"]);
+    cluster.wait_for_word("client", "connected");
+    let message = hostile(&cluster, 1, &["steal", PEER, "7000"]);
     for what in ["udp", "own", "accepted", "connected", "udp connects", "connection listens"] {
-        assert!(told.lines().any(|line| line == format!("{what} ('Tcp', [])")), "{what}: {told}");
+        assert!(message.lines().any(|line| line == format!("{what} ('Tcp', [])")), "{what}: {message}");
     }
     let_in(&cluster);
-    cluster.says("client", "b'server: secret'");
+    cluster.wait_for_word("client", "b'server: secret'");
     assert!(cluster.log("server").contains("came b'secret'"));
 }
 
 #[test]
 fn no_descriptor_that_somebody_sends_holds_up_the_broker() {
     let Some((mut cluster, _server)) = serving("lkhwait") else { return };
-    let told = hostile(&cluster, 0, &["linger", &format!("{PEER}:7000")]);
-    assert_eq!(told.matches("answered").count(), 6, "{told}");
+    let message = hostile(&cluster, 0, &["linger", &format!("{PEER}:7000")]);
+    assert_eq!(message.matches("answered").count(), 6, "{message}");
     is_served(&cluster);
     // An end by SIGTERM waits for none of it either.
     cluster.brokers[0].take().unwrap().stop(Signal::SIGTERM);
@@ -128,8 +128,8 @@ fn what_is_said_of_a_connection_is_said_to_who_has_it() {
     let Some((cluster, _server)) = serving("lkhname") else { return };
     let _client = goes_on(&cluster);
     for at in [0, 1] {
-        let told = hostile(&cluster, at, &["figures"]);
-        assert!(!told.is_empty() && told.lines().all(|line| line == "['Tcp', 'Tcp', 'Tcp', 'Tcp']"), "{told}");
+        let message = hostile(&cluster, at, &["figures"]);
+        assert!(!message.is_empty() && message.lines().all(|line| line == "['Tcp', 'Tcp', 'Tcp', 'Tcp']"), "{message}");
     }
 }
 
@@ -137,8 +137,8 @@ fn what_is_said_of_a_connection_is_said_to_who_has_it() {
 fn one_user_takes_no_more_than_its_part_of_the_connections() {
     let Some(cluster) = Cluster::start("lkhmany") else { return };
     let _server = server(&cluster);
-    let told = hostile(&cluster, 0, &["crowd", &format!("{PEER}:7000"), "1100"]);
-    assert_eq!(told.trim(), "has 1024 Tcp");
+    let message = hostile(&cluster, 0, &["crowd", &format!("{PEER}:7000"), "1100"]);
+    assert_eq!(message.trim(), "has 1024 Tcp");
     let over_tcp = cluster.status(0)["tcp_fallbacks"].to_string();
     assert!(over_tcp.contains("user 65534 has 1024 connections"), "{over_tcp}");
     let_in(&cluster);
@@ -161,7 +161,7 @@ fn ports_to_a_node_are_left_for_root() {
     assert!(over_tcp.to_string().contains("the most that users other than root may share"), "{over_tcp}");
     let_in(&cluster);
     let root = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER, "1"], "root");
-    cluster.says("root", "connected");
+    cluster.wait_for_word("root", "connected");
     assert_eq!(cluster.status(0)["tcp_fallbacks"], over_tcp, "root's goes by link");
     root.stop(Signal::SIGKILL);
     for user in users {
@@ -250,10 +250,10 @@ fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
 fn one_user_has_the_broker_look_for_and_tell_little() {
     let Some(cluster) = Cluster::start("lkhseek") else { return };
     let _server = server(&cluster);
-    let told = hostile(&cluster, 0, &["offers", &format!("{PEER}:7000")]);
-    let done = told.matches("'Done'").count();
+    let message = hostile(&cluster, 0, &["offers", &format!("{PEER}:7000")]);
+    let done = message.matches("'Done'").count();
     // The answers take far less than a second.
-    assert!((1..=2).contains(&done) && told.matches("'Tcp'").count() == 20 - done, "{told}");
+    assert!((1..=2).contains(&done) && message.matches("'Tcp'").count() == 20 - done, "{message}");
     assert_eq!(hostile(&cluster, 0, &["absent", "100"]).trim(), "100");
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let count = |why: &str| {
@@ -281,9 +281,9 @@ fn nobody_has_the_addresses_of_anothers_connection() {
     let Some((cluster, _server)) = serving("lkhtwin") else { return };
     let _client = goes_on(&cluster);
     let port = cluster.status(0)["connections"][0]["local"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
-    let told = hostile(&cluster, 0, &["twin", &format!("{PEER}:7000"), &port]);
-    let lines: Vec<&str> = told.lines().collect();
-    assert_eq!(lines, ["IPv6 alone Tcp", "first End", "again Tcp", "elsewhere Tcp"], "{told}");
+    let message = hostile(&cluster, 0, &["twin", &format!("{PEER}:7000"), &port]);
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(lines, ["IPv6 alone Tcp", "first End", "again Tcp", "elsewhere Tcp"], "{message}");
     let over_tcp = cluster.status(0)["tcp_fallbacks"].to_string();
     assert!(over_tcp.contains("has a connection to it already"), "{over_tcp}");
 }
@@ -323,19 +323,19 @@ fn a_client_is_no_user_of_this_machine() {
         let mut command = Command::new(crate::cluster::EVENKEEL);
         command.args(["link", "run", "--by", by, "--", "python3", "-u", "-c", WHO, PEER]);
         let server = cluster.spoken(1, &mut command, by);
-        cluster.says(by, "ready");
-        cluster.asks(0, &["-c", ask, PEER]);
+        cluster.wait_for_word(by, "ready");
+        cluster.script_output(0, &["-c", ask, PEER]);
         cluster.all_by_link();
         ended(&cluster.plain(0, Command::new("python3").args(["-c", ask, PEER])), 0);
         wait("both are answered", || cluster.log(by).matches("AF_INET").count() == 2);
-        let told = cluster.log(by);
-        let lines: Vec<_> = told.lines().filter(|line| line.starts_with("said")).collect();
+        let message = cluster.log(by);
+        let lines: Vec<_> = message.lines().filter(|line| line.starts_with("said")).collect();
         let of = |line: &str| line.split(" user ").next().unwrap().to_owned();
-        assert!(lines[0].starts_with("said ((0, -1, -1), "), "{told}");
-        assert_eq!(of(lines[0]), of(lines[1]), "as by TCP: {told}");
+        assert!(lines[0].starts_with("said ((0, -1, -1), "), "{message}");
+        assert_eq!(of(lines[0]), of(lines[1]), "as by TCP: {message}");
         // Past the library the pair is of a user that no process has; the supervisor hears that call, too.
         let user = if by == "library" { "user 2129587950 " } else { "user -1 " };
-        assert!(lines[0].contains(user), "{told}");
+        assert!(lines[0].contains(user), "{message}");
         server.stop(Signal::SIGTERM);
     }
 }
@@ -391,13 +391,13 @@ for number in range(200):
 ";
     for way in ["setuid", "setreuid", "setresuid", "seteuid", "capset"] {
         let _server = cluster.serves(1, &["-c", RETAINS, PEER, way], way);
-        cluster.asks(0, &["-c", client, PEER]);
-        cluster.says(way, "end 200");
-        let told = cluster.log(way);
-        let had = told.lines().find_map(|line| line.strip_prefix("packet sockets ")).unwrap();
+        cluster.script_output(0, &["-c", client, PEER]);
+        cluster.wait_for_word(way, "end 200");
+        let message = cluster.log(way);
+        let had = message.lines().find_map(|line| line.strip_prefix("packet sockets ")).unwrap();
         let (before, after) = had.split_once(" then ").unwrap();
-        assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {told}");
-        assert!(after.starts_with("0 uid "), "{way}: {told}");
+        assert!(before.parse::<u32>().unwrap() > 0, "it carried its connection: {message}");
+        assert!(after.starts_with("0 uid "), "{way}: {message}");
     }
 }
 
@@ -420,7 +420,7 @@ import socket, sys
 for port in sys.argv[2:]:
     assert socket.create_connection((sys.argv[1], int(port)), timeout=20).recv(4) == b'open'
 ";
-    cluster.asks(0, &[&["-c", ask, PEER], ports].concat());
+    cluster.script_output(0, &[&["-c", ask, PEER], ports].concat());
     let over_tcp = cluster.status(0)["tcp_fallbacks"].clone();
     let by_tcp = |port: &str| over_tcp.as_array().unwrap().iter().any(|row| row["peer"] == format!("{PEER}:{port}"));
     (ports.iter().filter(|port| !by_tcp(port)).map(ToString::to_string).collect(), over_tcp.to_string())
@@ -440,7 +440,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
         assert!(over_tcp.contains(&format!("allows {OWN} to port {closed} only over TCP")), "{over_tcp}");
 
         // Without rules there is nothing to bypass.
-        assert!(!said(&cluster.link(1, &["check"])).contains("firewall"));
+        assert!(!printed(&cluster.link(1, &["check"])).contains("firewall"));
         let rules = "table inet door { chain in { type filter hook input priority 0; tcp dport 7001 drop; }; }";
         cluster.inside(1, || ended(&Command::new("nft").arg(rules).output().unwrap(), 0));
         let checked = cluster.link(1, &["check"]);
@@ -448,7 +448,7 @@ fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
             [] => {
                 ended(&checked, 1);
                 for word in ["bypass the firewall", "table inet door", "10.77.0.0/24:1024-65535", "--allow"] {
-                    assert!(said(&checked).contains(word), "{word}: {}", said(&checked));
+                    assert!(printed(&checked).contains(word), "{word}: {}", printed(&checked));
                 }
             }
             _ => drop(ended(&checked, 0)),
@@ -472,11 +472,11 @@ fn head(cluster: &Cluster, line: &str) -> Option<String> {
         let (claim, mut engine) = Claim::take().unwrap();
         let node = claim.find("right").unwrap();
         let stream = engine.connect(node, 2, true).unwrap();
-        let (mut answer, mut has_said) = (Vec::new(), false);
+        let (mut answer, mut has_printed) = (Vec::new(), false);
         wait("the broker answers", || {
             engine.wait(Duration::ZERO, Duration::from_millis(10)).unwrap();
-            if !has_said && engine.state(stream) == Some(State::Open) {
-                has_said = engine.write(stream, line.as_bytes()).is_ok_and(|written| written > 0);
+            if !has_printed && engine.state(stream) == Some(State::Open) {
+                has_printed = engine.write(stream, line.as_bytes()).is_ok_and(|written| written > 0);
             }
             let ended = engine.read(stream, |bytes| answer.extend_from_slice(bytes)).is_err();
             ended || !answer.is_empty() || matches!(engine.state(stream), None | Some(State::Failed(_)))
@@ -523,10 +523,10 @@ fn connections_that_wait_for_accept_are_as_few_as_open_ones() {
             let mut all: Vec<_> = (0..100).map(connect).collect();
             wait("all are answered", || {
                 engine.wait(Duration::ZERO, Duration::from_millis(5)).unwrap();
-                for (stream, port, has_said, answer) in &mut all {
-                    if !*has_said && engine.state(*stream) == Some(State::Open) {
+                for (stream, port, has_printed, answer) in &mut all {
+                    if !*has_printed && engine.state(*stream) == Some(State::Open) {
                         let line = format!("{{\"from\":\"{OWN}:{port}\",\"to\":\"{PEER}:7001\"}}\n");
-                        *has_said = engine.write(*stream, line.as_bytes()).is_ok_and(|written| written > 0);
+                        *has_printed = engine.write(*stream, line.as_bytes()).is_ok_and(|written| written > 0);
                     }
                     let _ = engine.read(*stream, |bytes| answer.extend_from_slice(bytes));
                 }

@@ -61,11 +61,11 @@ fn joins(tag: &str, way: &str, then: impl FnOnce(&Cluster)) {
     let go = cluster.path("go").display().to_string();
     let _server = cluster.serves(1, &["-c", SERVER, PEER, &go, way], "server");
     let _client = cluster.run(0, &["python3", "-u", "-c", CLIENT, PEER], "client");
-    cluster.says("server", "joins");
+    cluster.wait_for_word("server", "joins");
     then(&cluster);
     fs::write(&go, "").unwrap();
-    cluster.says("server", "end 400400");
-    cluster.says("client", "answered b'400400'");
+    cluster.wait_for_word("server", "end 400400");
+    cluster.wait_for_word("client", "answered b'400400'");
     cluster.all_by_link();
 }
 
@@ -96,11 +96,11 @@ connection, _ = listener.accept()
 connection.sendall(b'server: ' + connection.recv(100))
 ";
     let _server = cluster.serves(1, &["-c", echo, PEER], "server");
-    let asks = hostile_until(&cluster, 0, &["untaken", &format!("{PEER}:7300")], "asks", "connected");
+    let waiting = hostile_until(&cluster, 0, &["untaken", &format!("{PEER}:7300")], "asks", "connected");
     let broker = cluster.broker(0);
     broker.signal(Signal::SIGSTOP);
-    asks.signal(Signal::SIGUSR1);
-    cluster.says("asks", "left");
+    waiting.signal(Signal::SIGUSR1);
+    cluster.wait_for_word("asks", "left");
     broker.signal(Signal::SIGCONT);
-    cluster.says("asks", "b'server: secret'");
+    cluster.wait_for_word("asks", "b'server: secret'");
 }

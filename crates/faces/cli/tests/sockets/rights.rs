@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use nix::sys::signal::Signal;
-use testbed::said;
+use testbed::printed;
 
 use crate::{
     cluster::{Cluster, Network, PLAIN},
@@ -51,7 +51,7 @@ fn a_broker_keeps_few_rights() {
         is_served(&cluster);
         if with & SYS_ADMIN != 0 {
             let member = cluster.plain(0, Command::new("python3").args(["-c", MEMBER]));
-            assert!(said(&member).starts_with("b'{\"Ports\":"), "{member:?}");
+            assert!(printed(&member).starts_with("b'{\"Ports\":"), "{member:?}");
         }
         let kept = NET_ADMIN_RAW | PERFMON_BPF | (with & SYS_ADMIN);
         let pid = cluster.broker(0).pid();
@@ -74,7 +74,7 @@ fn a_broker_keeps_few_rights() {
                 .arg(task.file_name())
                 .output()
                 .unwrap();
-            assert!(!scheduled.status.success(), "{task:?}: {}", said(&scheduled));
+            assert!(!scheduled.status.success(), "{task:?}: {}", printed(&scheduled));
         }
         for name in ["ek-sockets", "ek-pairs", "ek-close", "ek-output", "ek-copy", "ek-claims", "ek-claim"] {
             assert!(all.iter().any(|(of, ..)| of == name), "no {name}: {all:?}");
@@ -83,7 +83,7 @@ fn a_broker_keeps_few_rights() {
             broker.take().unwrap().stop(Signal::SIGTERM);
         }
         let left = cluster.plain(0, Command::new("ip").args(["-br", "link"]));
-        assert!(!said(&left).contains("ek-link"), "the pair of the group's sockets is gone: {}", said(&left));
+        assert!(!printed(&left).contains("ek-link"), "the pair of the group's sockets is gone: {}", printed(&left));
     }
 }
 
@@ -106,5 +106,5 @@ print(one().recv(4096))
 fn a_connection_too_many_is_refused_by_name() {
     let Some(cluster) = Cluster::on(Network { more: &["--group", "daemon"], ..PLAIN }, "lkhmany") else { return };
     let greedy = cluster.plain(0, Command::new("python3").args(["-c", GREEDY]));
-    assert!(said(&greedy).contains("this user has too many connections"), "{greedy:?}");
+    assert!(printed(&greedy).contains("this user has too many connections"), "{greedy:?}");
 }

@@ -42,7 +42,7 @@ fn captures_before_and_behind_say_what_became_of_each_frame() {
             seen.len() == 60
         });
         let names = filter.link.rule_names().unwrap();
-        let told = |verdict: Option<Verdict>| {
+        let of_verdict = |verdict: Option<Verdict>| {
             let verdict = verdict.expect("a verdict");
             (verdict.action(), verdict.why(), verdict.counter().and_then(|counter| names.get(counter)))
         };
@@ -52,12 +52,12 @@ fn captures_before_and_behind_say_what_became_of_each_frame() {
                 1 => (XdpAction::Pass, Why::Rule, Some("welcome".to_owned())),
                 _ => (XdpAction::Pass, Why::Default, None),
             };
-            assert_eq!(told(verdict), expected, "frame {number}");
+            assert_eq!(of_verdict(verdict), expected, "frame {number}");
         }
         let passed = by_number(read(&mut behind));
         let numbers: Vec<u64> = passed.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (0..60).filter(|number| number % 3 != 0).collect::<Vec<_>>());
-        assert!(passed.iter().all(|(_, verdict)| told(*verdict).0 == XdpAction::Pass));
+        assert!(passed.iter().all(|(_, verdict)| of_verdict(*verdict).0 == XdpAction::Pass));
         let users = chain::users(attached("ekB").unwrap().unwrap().id);
         let places: Vec<Place> = users.iter().map(|(place, _)| *place).collect();
         assert_eq!(places, [Place::Before, Place::Filter, Place::Behind, Place::Crossing]);
@@ -105,8 +105,8 @@ fn frames_go_on_from_a_place_only_while_somebody_is_behind_it() {
         let going_on = || {
             let entry = attached("ekB").unwrap().unwrap().id;
             let json = |args: &[&str]| {
-                let said = Command::new("bpftool").arg("-j").args(args).output().unwrap();
-                serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap()
+                let listed = Command::new("bpftool").arg("-j").args(args).output().unwrap();
+                serde_json::from_slice::<serde_json::Value>(&listed.stdout).unwrap()
             };
             let program = json(&["prog", "show", "id", &entry.to_string()]);
             let maps = program["map_ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32);
@@ -200,7 +200,7 @@ fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
         wait("they have crossed", || arrived.counts().unwrap().frames == 15);
         let seen = read(&mut behind);
         assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (10..15).collect::<Vec<_>>());
-        let told = |verdict: Verdict| (verdict.action(), verdict.why());
-        assert!(seen.iter().all(|(_, verdict)| verdict.map(told) == Some((XdpAction::Redirect, Why::Default))));
+        let of_verdict = |verdict: Verdict| (verdict.action(), verdict.why());
+        assert!(seen.iter().all(|(_, verdict)| verdict.map(of_verdict) == Some((XdpAction::Redirect, Why::Default))));
     });
 }

@@ -107,8 +107,8 @@ fn what_others_emptied_is_put_back_counted_and_told() {
             assert_eq!(put_back(), None, "{name}: it is there");
             place_map(name).delete(&0u32.to_ne_bytes()).unwrap();
             assert!(!is_shown(place), "{name}: a place whose program is gone is not shown as filled");
-            let told = put_back().expect(name);
-            assert!(told.contains("ekB") && told.contains("put back"), "{told}");
+            let message = put_back().expect(name);
+            assert!(message.contains("ekB") && message.contains("put back"), "{message}");
             assert!(is_shown(place), "{name}");
             assert_eq!(put_back(), None, "{name}: once");
         }

@@ -24,7 +24,7 @@ pub(crate) fn in_pair(test: impl FnOnce() + Send + 'static) {
 }
 
 /// A program that tells what decides.
-pub(crate) fn tell() -> ShieldConfig {
+pub(crate) fn counting() -> ShieldConfig {
     ShieldConfig { report: true, ..Default::default() }
 }
 

@@ -131,11 +131,11 @@ pub(crate) fn capture(
     limits: Limits,
     meanwhile: impl FnOnce() + Send,
 ) -> Report {
-    capture_told(wire, make, file, limits, |_| meanwhile()).0
+    capture_notified(wire, make, file, limits, |_| meanwhile()).0
 }
 
 /// Likewise, with what was noticed.
-pub(crate) fn capture_told(
+pub(crate) fn capture_notified(
     wire: &Wire,
     make: impl FnOnce() -> Vec<(AnySource, Option<u32>)> + Send,
     file: &Path,

@@ -12,7 +12,7 @@ use lab::{
     BoxKind, BoxSpec, TestBox,
     boxes::{Family, Napi, Place, PortCounters, RuleForm, Ruleset, Sink, Target},
 };
-use testbed::{Tcpdump, text, wait_telling};
+use testbed::{Tcpdump, text, wait_reporting};
 
 use super::{COUNT, frames, lab};
 
@@ -79,14 +79,14 @@ fn what_goes_in_at_either_end_comes_out_at_the_other() {
                 let whole = got.abs_diff(sent) <= slack && got_back.abs_diff(sent_back) <= slack;
                 whole && sent.min(sent_back) > COUNT / 2
             };
-            wait_telling("all come out", all_through, || {
+            wait_reporting("all come out", all_through, || {
                 format!("{kind:?} {family:?}: {:?}, {:?}", through(a, b, &before), through(b, a, &swapped))
             });
             if kind == BoxKind::XdpFib {
                 let (sent, sent_back) = (through(a, b, &before).0, through(b, a, &swapped).0);
                 let counts = made.fib_counts().unwrap().unwrap();
-                let told = counts.forwarded + counts.passed();
-                assert!(told.abs_diff(sent + sent_back) <= slack && counts.passed() <= slack, "{counts:?}");
+                let counted = counts.forwarded + counts.passed();
+                assert!(counted.abs_diff(sent + sent_back) <= slack && counts.passed() <= slack, "{counts:?}");
             }
         }
     }

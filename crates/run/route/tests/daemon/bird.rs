@@ -7,7 +7,7 @@ use std::{
     process::Output,
 };
 
-use testbed::{Bed, Running, Space, log, said, text, wait_telling};
+use testbed::{Bed, Running, Space, log, printed, text, wait_reporting};
 
 /// A BIRD in a namespace. It ends with the value.
 pub(crate) struct Bird {
@@ -38,22 +38,22 @@ impl Bird {
     }
 
     /// Reply lines, each with its code.
-    fn asked(&self, words: &str) -> String {
+    fn answer_to(&self, words: &str) -> String {
         let output = self.ask(words);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", printed(&output));
         text(&output.stdout)
     }
 
     /// Has it read its files again.
     pub(crate) fn configure(&self) {
-        let answer = self.asked("configure");
+        let answer = self.answer_to("configure");
         // Reconfigured, or about to be.
         assert!(answer.lines().any(|line| line.starts_with("0003") || line.starts_with("0004")), "{answer}");
     }
 
     /// True if the session with the peer is established.
     pub(crate) fn is_established(&self) -> bool {
-        self.asked("show protocols peer").contains("Established")
+        self.answer_to("show protocols peer").contains("Established")
     }
 
     /// Times that the session was established.
@@ -63,7 +63,7 @@ impl Bird {
 
     /// Waits until `is_so`; its log is told if it never is.
     pub(crate) fn wait(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
-        wait_telling(what, || is_so(self), || log(&self.log));
+        wait_reporting(what, || is_so(self), || log(&self.log));
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn learns(own: Ipv4Addr, peer: Ipv4Addr) -> String {
 }
 
 /// The configuration of the peer's BIRD: what is in the file `routes` goes to the router.
-pub(crate) fn tells(own: Ipv4Addr, peer: Ipv4Addr, routes: &Path) -> String {
+pub(crate) fn announces(own: Ipv4Addr, peer: Ipv4Addr, routes: &Path) -> String {
     let session = session(own, peer, "import none; export where source = RTS_STATIC; next hop keep;");
     // Only at the beginning of a line a file is taken in.
     format!("{session}protocol static {{\n  ipv4;\n  include \"{}\";\n}}\n", routes.display())

@@ -167,9 +167,9 @@ impl Traffic {
         let (udp, payload) = rest.split_at_checked(8)?;
         let is_ours = link[12..] == [8, 0] && header[9] == 17 && udp[2..4] == PORT.to_be_bytes();
         let to = Ipv4Addr::from(<[u8; 4]>::try_from(&header[16..]).ok()?);
-        let told = payload.get(..PAYLOAD_BYTES).filter(|_| is_ours && route_of(to).is_some())?;
-        let number = u64::from_be_bytes(told[..8].try_into().ok()?);
-        let [epoch, route] = [8, 12].map(|at| u32::from_be_bytes(told[at..at + 4].try_into().expect("four bytes")));
+        let head = payload.get(..PAYLOAD_BYTES).filter(|_| is_ours && route_of(to).is_some())?;
+        let number = u64::from_be_bytes(head[..8].try_into().ok()?);
+        let [epoch, route] = [8, 12].map(|at| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes")));
         let what = |what: &str| Some(Err(format!("neighbour {neighbour}, epoch {epoch}, route {route}, {to}: {what}")));
         if route_of(to) != Some(route) {
             return what("of another route");

@@ -17,12 +17,12 @@ use testbed::{Ends, Space, wait};
 type Question = Box<dyn FnOnce(&mut Router) + Send>;
 
 /// Asks a router that runs.
-pub(crate) struct Asks<'a> {
+pub(crate) struct Control<'a> {
     questions: mpsc::Sender<Question>,
     events: &'a Mutex<Vec<RouteEvent>>,
 }
 
-impl Asks<'_> {
+impl Control<'_> {
     /// Has the router's thread answer.
     pub(crate) fn ask<T: Send + 'static>(&self, question: impl FnOnce(&mut Router) -> T + Send + 'static) -> T {
         let (answer, answered) = mpsc::channel();
@@ -66,7 +66,7 @@ pub(crate) fn beside<T>(
     space: &Space,
     settings: RouteSettings,
     mode: RouteMode,
-    work: impl FnOnce(&Asks<'_>) -> T,
+    work: impl FnOnce(&Control<'_>) -> T,
 ) -> T {
     beside_with(space, settings, None, mode, work)
 }
@@ -77,12 +77,12 @@ pub(crate) fn beside_with<T>(
     settings: RouteSettings,
     rules: Option<RouteRules>,
     mode: RouteMode,
-    work: impl FnOnce(&Asks<'_>) -> T,
+    work: impl FnOnce(&Control<'_>) -> T,
 ) -> T {
     let (stop, events) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         let (started, is_started) = mpsc::channel();
-        let (questions, asked) = mpsc::channel::<Question>();
+        let (questions, received) = mpsc::channel::<Question>();
         let (stop, events) = (&stop, &events);
         scope.spawn(move || {
             space.run(move || {
@@ -93,12 +93,12 @@ pub(crate) fn beside_with<T>(
                 while !stop.load(Ordering::Relaxed) {
                     let happened = router.poll_within(Duration::from_millis(5)).unwrap();
                     events.lock().unwrap().extend(happened);
-                    asked.try_iter().for_each(|question| question(&mut router));
+                    received.try_iter().for_each(|question| question(&mut router));
                 }
             });
         });
         let _ends = Ends(stop);
         is_started.recv().unwrap();
-        work(&Asks { questions, events })
+        work(&Control { questions, events })
     })
 }

@@ -7,7 +7,7 @@ mod tap;
 
 use std::time::Duration;
 
-pub(crate) use beside::{Asks, beside, beside_with, totals};
+pub(crate) use beside::{Control, beside, beside_with, totals};
 use bpf::XdpMode;
 use model::{
     CpuSet,

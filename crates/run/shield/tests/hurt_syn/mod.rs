@@ -48,8 +48,8 @@ pub fn attack(bed: &Bed, random: &mut Random, frames: u64, splits: bool, tried: 
 }
 
 fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Result<(), String> {
-    let asked = question(bed, random);
-    let mut bytes = asked.bytes();
+    let syn = question(bed, random);
+    let mut bytes = syn.bytes();
     if random.percent(30) {
         bytes.resize(bytes.len().max(FRAME_MIN), 0);
     }
@@ -62,7 +62,7 @@ fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Resul
     if hurt || bed.ack.is_none() || random.percent(60) {
         return Ok(());
     }
-    let mut ack = Frame { extra: vec![], ..asked.finish(&Frame::read(&answer)) };
+    let mut ack = Frame { extra: vec![], ..syn.finish(&Frame::read(&answer)) };
     ack.data = vec![7; random.pick(&[0, 0, 10])];
     let mut bytes = ack.bytes();
     if random.percent(30) {
@@ -150,9 +150,9 @@ fn send(
 /// Checks that the answer matches this question.
 fn well_formed(question: &[u8], tested: &Tested, host: bool) -> Result<(), String> {
     let answer = &tested.frame[..];
-    let Parsed::Ip(asked) = Packet::parse(question) else { return Err("what is no packet is answered".into()) };
-    if asked.tcp_flags.is_none_or(|flags| flags & (SYN | ACK | RST | FIN) != SYN) {
-        return Err(format!("what is no SYN is answered: {asked:?}"));
+    let Parsed::Ip(syn) = Packet::parse(question) else { return Err("what is no packet is answered".into()) };
+    if syn.tcp_flags.is_none_or(|flags| flags & (SYN | ACK | RST | FIN) != SYN) {
+        return Err(format!("what is no SYN is answered: {syn:?}"));
     }
     let allowed = question.len() + if host { MSS_LEN } else { 0 };
     if answer.len() > allowed.max(FRAME_MIN) {
@@ -167,9 +167,9 @@ fn well_formed(question: &[u8], tested: &Tested, host: bool) -> Result<(), Strin
     let same = [
         ("MAC addresses", (ethernet.source(), ethernet.destination()) == (to.destination(), to.source())),
         ("tags", ethernet.tags().map(|t| (t.protocol, t.control)).eq(to.tags().map(|t| (t.protocol, t.control)))),
-        ("addresses", (ip.source(), ip.destination()) == (asked.destination, asked.source)),
-        ("ports", Some((tcp.destination.get(), tcp.source.get())) == asked.ports),
-        ("the IP header's length", ip.header_len() == if asked.family() == 4 { 20 } else { 40 }),
+        ("addresses", (ip.source(), ip.destination()) == (syn.destination, syn.source)),
+        ("ports", Some((tcp.destination.get(), tcp.source.get())) == syn.ports),
+        ("the IP header's length", ip.header_len() == if syn.family() == 4 { 20 } else { 40 }),
         ("the IP checksum", ip.is_checksum_right()),
         ("the TCP checksum", ip.is_payload_checksum_right() == Some(true)),
         ("the length", !ip.is_cut_short() && ip.fragment().is_none() && data.is_empty()),
@@ -179,8 +179,7 @@ fn well_formed(question: &[u8], tested: &Tested, host: bool) -> Result<(), Strin
     if let Some((what, _)) = same.iter().find(|(_, right)| !right) {
         return Err(format!("{what} of the answer"));
     }
-    let number =
-        |at: usize| u32::from_be_bytes(question[asked.transport_at + at..][..4].try_into().unwrap_or_default());
+    let number = |at: usize| u32::from_be_bytes(question[syn.transport_at + at..][..4].try_into().unwrap_or_default());
     if host && tcp.acknowledgement.get() != number(4).wrapping_add(1) {
         return Err("the acknowledgment of the answer".into());
     }

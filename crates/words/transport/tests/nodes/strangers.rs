@@ -118,20 +118,20 @@ fn two_nodes_of_one_name_are_told_with_both_addresses() {
     };
     hellos(&mut cluster);
     hellos(&mut cluster);
-    let told = cluster.nodes[0].duplicate_names();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let mut addresses = told[0].addresses.clone();
+    let names = cluster.nodes[0].duplicate_names();
+    assert_eq!(names.len(), 1, "{names:?}");
+    let mut addresses = names[0].addresses.clone();
     addresses.sort_unstable();
-    assert_eq!((told[0].name.as_str(), addresses, told[0].this_node), ("twin", vec![2, 3], false));
+    assert_eq!((names[0].name.as_str(), addresses, names[0].this_node), ("twin", vec![2, 3], false));
     assert_eq!(cluster.nodes[0].counts().duplicate_names, 1, "once, not with each hello");
     // A node that has this one's name; and one that restarted is still one.
     cluster.nodes[1] = named("node0", 1, 40, 1400);
     cluster.nodes[3] = named("other", 3, 31, 1400);
     cluster.nodes[2] = named("twin", 2, 21, 1400);
     hellos(&mut cluster);
-    let told = cluster.nodes[0].duplicate_names();
+    let names = cluster.nodes[0].duplicate_names();
     assert_eq!(
-        told.iter().map(|t| (t.name.as_str(), &t.addresses[..], t.this_node)).collect::<Vec<_>>(),
+        names.iter().map(|t| (t.name.as_str(), &t.addresses[..], t.this_node)).collect::<Vec<_>>(),
         [("node0", &[1][..], true)]
     );
     assert_eq!(cluster.nodes[1].duplicate_names().len(), 1, "the other one sees it too");
@@ -177,11 +177,11 @@ fn a_probe_of_a_node_comes_back_as_it_went_with_ports_turned_round() {
     // As bytes, whoever asks.
     let numbers =
         Header { sequence: Serial(9), acknowledged: Serial(10), received: 11, credit: 12, ..header(Kind::Probe) };
-    let asked = Header { flags: Flags(0x31), from_port: 500, to_port: 0, ..numbers };
+    let request = Header { flags: Flags(0x31), from_port: 500, to_port: 0, ..numbers };
     let node = &mut cluster.nodes[1];
-    node.on_frame(now, 5, &frame(&asked, b"ping"));
+    node.on_frame(now, 5, &frame(&request, b"ping"));
     let answer = one(node, now);
-    let answered = Header { kind: Kind::Ack, from_port: 0, to_port: 500, ..asked };
+    let answered = Header { kind: Kind::Ack, from_port: 0, to_port: 500, ..request };
     assert_eq!(Header::read(&answer), Ok((answered, &b"ping"[..])));
     // An answer that nobody waits for, or that comes twice, is counted and not answered.
     for _ in 0..2 {
@@ -190,8 +190,8 @@ fn a_probe_of_a_node_comes_back_as_it_went_with_ports_turned_round() {
     assert!(sent(node, now).is_empty() && node.echoes().next().is_none());
     assert_eq!(node.counts().unknown, 2);
     // One to a port, or for a connection, is none of a node.
-    for asked in [Header { to_port: 1, ..asked }, Header { connection: 1, ..asked }] {
-        node.on_frame(now, 5, &asked.write(&[]));
+    for request in [Header { to_port: 1, ..request }, Header { connection: 1, ..request }] {
+        node.on_frame(now, 5, &request.write(&[]));
         assert_eq!(Header::read(&one(node, now)).map(|(header, _)| header.kind), Ok(Kind::Reset));
     }
 }
