@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_has_its_bounds_and_is_asked_for_with_an_example() {
+    fn a_number_has_its_bounds_and_is_requested_with_an_example() {
         let flows = number::<u32>("a number of flows", "32768", ..);
         assert_eq!(flows("512"), Ok(512));
         for wrong in ["x", "", "-1", "1.5", "5000000000"] {

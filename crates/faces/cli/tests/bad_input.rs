@@ -247,7 +247,7 @@ fn one_report_is_compared_with_nothing() {
 }
 
 #[test]
-fn without_privilege_the_capability_is_named_and_nothing_else_is_said() {
+fn without_privilege_the_capability_is_named_and_nothing_else_is_reported() {
     let Some(_turn) = turn() else { return };
     let before = settings();
     let program = evenkeel();

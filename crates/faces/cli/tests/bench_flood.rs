@@ -151,7 +151,7 @@ fn without_cookies_the_listener_drops_and_says_so() {
 }
 
 #[test]
-fn wrong_wishes_are_told() {
+fn wrong_options_are_reported() {
     for (arguments, word) in [
         (["--modes", "magic"], "synproxy"),
         (["--rates", "fast"], "no rate"),

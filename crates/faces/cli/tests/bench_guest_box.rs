@@ -13,7 +13,7 @@ use testbed::{guest_kernel, turn};
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A run on emulated guests.
-fn asked(modes: Vec<String>) -> Request {
+fn request(modes: Vec<String>) -> Request {
     let guests = GuestBoxes { modes, kernel: guest_kernel("6.1"), evenkeel: EVENKEEL.into(), emulated: true };
     Request {
         boxes: Boxes::Guests(guests),
@@ -37,14 +37,14 @@ fn asked(modes: Vec<String>) -> Request {
 #[test]
 fn a_guest_is_a_box_of_bench() {
     let Some(_alone) = turn() else { return };
-    let asked = asked(Vec::new());
-    let mut benches = RealBenches::new(&asked, &run::Settings::of(&asked).unwrap()).unwrap();
+    let request = request(Vec::new());
+    let mut benches = RealBenches::new(&request, &run::Settings::of(&request).unwrap()).unwrap();
     for key in [TAPS, "virtio:stateful", "e1000:router"] {
         let mut standing = benches.build(key).unwrap();
         assert_eq!(standing.identity.key, key);
         let order = Order {
             purpose: "test".into(),
-            frame: asked.frames[0].clone(),
+            frame: request.frames[0].clone(),
             load: Load::Pps(500.0),
             duration: Duration::from_millis(500),
             probes: None,

@@ -102,7 +102,7 @@ fn a_box_between_two_ports_is_measured_by_ipv6() {
 }
 
 #[test]
-fn a_port_that_cannot_be_used_is_named_before_anything_is_said_or_made() {
+fn a_port_that_cannot_be_used_is_named_before_anything_is_reported_or_made() {
     let Some(bed) = PortsBed::new("down") else { return };
     let [a, b] = bed.names();
     bed.ports[1].link_set("down");

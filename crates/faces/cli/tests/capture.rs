@@ -60,7 +60,7 @@ fn json_counts_and_readers_add_up() {
 }
 
 #[test]
-fn auto_says_why_and_attaches_nothing_unasked() {
+fn auto_says_why_and_attaches_nothing_by_itself() {
     let Some(wire) = Wire::new("auto") else { return };
     let output = start(&wire, &["--backend", "auto", "--duration", "0.1", "--quiet"]).output();
     let message = text(&output.stderr);
@@ -315,7 +315,7 @@ fn filters_on_length_take_that_on_the_wire_and_times_go_on_after_2038() {
 
 /// tcpdump prints such a time as it stands, and marks it as invalid.
 #[test]
-fn a_fraction_that_is_no_part_of_a_second_is_told_of_and_added() {
+fn a_fraction_that_is_no_part_of_a_second_is_reported_and_added() {
     let folder = tempfile::tempdir().unwrap();
     let (file, copy) = (folder.path().join("a.pcap"), folder.path().join("b.pcapng"));
     std::fs::write(&file, pcap(1, [100, 200].map(|time| (Duration::from_secs(time), [0; 60], 60)))).unwrap();

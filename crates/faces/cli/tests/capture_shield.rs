@@ -48,7 +48,7 @@ fn verdicts(file: &Path) -> Vec<[String; 2]> {
 }
 
 #[test]
-fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
+fn captures_before_and_behind_a_shield_show_its_verdicts_and_rules() {
     let Some(mut bed) = ShieldBed::host(EVENKEEL, "capsh") else { return };
     bed.protect(DROP_9, &[]);
     let files: [PathBuf; 2] = ["before.pcapng", "behind.pcapng"].map(|name| bed.path(name));

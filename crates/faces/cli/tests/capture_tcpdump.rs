@@ -56,7 +56,7 @@ fn packets_in(path: &Path, filter: &str) -> usize {
 }
 
 #[test]
-fn a_filter_that_the_kernel_does_not_run_is_run_here_and_said_so() {
+fn a_filter_that_the_kernel_does_not_run_is_run_here_and_reported_so() {
     let Some(wire) = Wire::new("here") else { return };
     let folder = tempfile::tempdir().unwrap();
     let (sent, kept) = (folder.path().join("in.pcap"), folder.path().join("out.pcapng"));

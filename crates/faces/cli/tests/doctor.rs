@@ -62,7 +62,7 @@ fn a_copy_of_a_later_version_is_named() {
 }
 
 #[test]
-fn wrong_usage_is_said() {
+fn wrong_usage_is_reported() {
     for (args, code, shown) in [
         (&["doctor", "--only", "ring"][..], 2, "did you mean `rings`?"),
         (&["doctor", "--root", "/ek-missing"], 2, "--root takes a tar written by `evenkeel snapshot`"),

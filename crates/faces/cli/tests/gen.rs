@@ -222,7 +222,7 @@ fn nothing_is_left_of_root_once_frames_are_sent() {
 }
 
 #[test]
-fn frames_that_would_not_arrive_are_told_of_before_they_are_sent() {
+fn frames_that_would_not_arrive_are_reported_before_they_are_sent() {
     let Some((_bed, [sender, receiver])) = Bed::pair("gentold") else { return };
     let gen_with = |args: &[&str]| sender.run(|| Running::piped(Command::new(EVENKEEL).arg("gen").args(args))).output();
     // A device of IP packets.

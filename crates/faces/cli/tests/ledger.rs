@@ -36,7 +36,7 @@ fn what_cannot_be_is_refused_in_one_message() {
 }
 
 #[test]
-fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
+fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_on_request() {
     let Some((_bed, namespace)) = namespace("ekledger") else { return };
     let run = |args: &[&str]| namespace.run(|| evenkeel(args));
     let quiet = run(&["--once", "--interval", "0.3", "--check"]);

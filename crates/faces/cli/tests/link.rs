@@ -245,7 +245,7 @@ fn the_folder_of_a_killed_broker_is_cleaned_and_that_of_a_live_one_is_not() {
 }
 
 #[test]
-fn two_nodes_of_one_name_are_told() {
+fn two_nodes_of_one_name_are_reported() {
     let Some((bed, [left, right])) = Bed::pair("linknm") else { return };
     let a = LinkNode::start(EVENKEEL, &bed, &left, "same", &[]);
     let b = LinkNode::start(EVENKEEL, &bed, &right, "same", &[]);

@@ -15,7 +15,7 @@ fn link(end: &End, args: &[&str]) -> Output {
 }
 
 #[test]
-fn machines_are_asked_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
+fn machines_are_queried_over_ssh_and_one_that_is_none_of_links_nodes_is_named() {
     let Some(()) = Sshd::can_run() else { return };
     let Some((bed, ends)) = Bed::pair("lnkchk") else { return };
     let [left, right] = &ends;

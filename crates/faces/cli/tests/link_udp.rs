@@ -53,7 +53,7 @@ fn nodes_on_a_wire_talk_behind_udp_by_ipv6() {
 }
 
 #[test]
-fn nodes_behind_a_router_talk_once_they_are_told_of_each_other() {
+fn nodes_behind_a_router_talk_once_they_are_introduced() {
     let Some(bed) = Bed::new("lnkudr", &["left", "router", "right"]) else { return };
     let [left, near] = bed.join(["left", "router"], 1);
     let [right, far] = bed.join(["right", "router"], 1);

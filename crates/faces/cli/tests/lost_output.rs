@@ -49,7 +49,7 @@ fn with_places(line: &str, folder: &Path) -> String {
 }
 
 #[test]
-fn a_lost_answer_is_told_by_every_verb() {
+fn a_lost_answer_is_reported_by_every_verb() {
     let folder = tempfile::tempdir().unwrap();
     let report = Command::cargo_bin("evenkeel")
         .unwrap()
@@ -101,7 +101,7 @@ fn a_lost_answer_is_told_by_every_verb() {
 }
 
 #[test]
-fn a_lost_measurement_is_told_too() {
+fn a_lost_measurement_is_reported_too() {
     let Some(()) = privileged() else { return };
     let folder = tempfile::tempdir().unwrap();
     for line in [

@@ -158,7 +158,7 @@ fn rules_are_read_again_by_command_and_by_signal() {
 }
 
 #[test]
-fn reloads_that_are_asked_for_at_once_are_done_one_after_the_other() {
+fn reloads_that_are_requested_at_once_are_done_one_after_the_other() {
     let Some(world) = World::new("rrmny") else { return };
     let path = world.bed.file("rules.toml", drops(53));
     let router = world.run(&path);

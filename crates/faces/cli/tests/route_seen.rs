@@ -80,7 +80,7 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
 }
 
 #[test]
-fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
+fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_reported() {
     let Some(world) = World::new("rtback") else { return };
     let metrics = world.bed.path("metrics");
     let running = world.run(&["--trial", "0", "--metrics-file", &metrics.display().to_string()]);
@@ -103,7 +103,7 @@ fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_told() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_told_before_a_port_is_touched() {
+fn what_cannot_be_opened_is_reported_before_a_port_is_touched() {
     let Some(world) = World::new("rtopen") else { return };
     let [one, two] = [0, 1].map(|n| world.ports[n].interface());
     let folder = world.bed.path("none").join("file").display().to_string();

@@ -32,7 +32,7 @@ fn the_documented_example_has_nothing_wrong() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_line_and_column() {
+fn what_is_wrong_is_reported_by_line_and_column() {
     let (_folder, name) = file("[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"10.0.0.1/8\"\n");
     refused(&shield(&["check", &name], ""), 2, &["rules.toml:4:10: ", "write 10.0.0.0/8"]);
 }
@@ -181,7 +181,7 @@ fn counted(sums: &Value) -> [u64; 3] {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
+fn an_interface_that_is_not_there_is_distinguished_from_one_without_a_shield() {
     for (interface, code) in [("ek-no-such", 3), ("lo", 1)] {
         for verb in ["status", "reload", "stop"] {
             let output = shield(&[verb, interface], "");
@@ -230,7 +230,7 @@ fn a_unit_warns_of_rules_that_it_cannot_see() {
 }
 
 #[test]
-fn who_may_not_look_is_told_so() {
+fn who_may_not_look_is_notified() {
     let Some(()) = testbed::privileged() else { return };
     // As after the first shield: nobody else may look there.
     let script = "mount -t tmpfs -o mode=755 tmpfs /run && mkdir -m 700 /run/evenkeel && \

@@ -311,7 +311,7 @@ fn rules_against_an_attack_are_counted_apart_when_the_process_is_killed_too() {
 }
 
 #[test]
-fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
+fn rules_that_only_count_at_first_show_what_they_would_drop_and_of_whom() {
     let detection =
         "baseline = { learn = false }\nthreshold = { packets = 15000 }\nshadow = { first-s = 0.5, legitimate-max = 1 }";
     let _alone = alone();

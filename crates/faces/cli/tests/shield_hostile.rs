@@ -242,7 +242,7 @@ fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
 }
 
 #[test]
-fn an_attack_is_met_though_nobody_reads_what_is_said() {
+fn an_attack_is_met_though_nobody_reads_what_is_reported() {
     let _alone = alone();
     let Some(mut bed) = bed("ekhoc") else { return };
     let (stdout_end, stdout) = std::io::pipe().expect("a pipe");

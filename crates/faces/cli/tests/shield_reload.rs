@@ -93,7 +93,7 @@ fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
 }
 
 #[test]
-fn rules_that_have_expired_are_not_told_of_as_holding() {
+fn rules_that_have_expired_are_not_reported_as_holding() {
     let Some(mut bed) = bed("ekrlc") else { return };
     let rules =
         bed.rules(&format!("{DROP_9}expires = 2026-01-01T00:00:00Z\n[[rule]]\nname = \"b\"\naction = \"pass\"\n"));

@@ -78,7 +78,7 @@ fn rules_are_replaced_by_others_again_and_again() {
 }
 
 #[test]
-fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over() {
+fn a_killed_control_process_leaves_the_filter_as_configured_and_another_takes_it_over() {
     for (fail, through) in [("open", 5), ("closed", 0)] {
         let Some(mut bed) = bed("ekshb") else { return };
         let rules = bed.protect(DROP_9, &["--fail", fail]);
@@ -125,7 +125,7 @@ fn what_another_version_left_is_not_taken_over() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn what_cannot_be_is_reported() {
     let Some(bed) = bed("ekshc") else { return };
     let rules = bed.rules(DROP_9);
     for (arguments, code, says) in [

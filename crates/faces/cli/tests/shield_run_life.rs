@@ -24,7 +24,7 @@ fn nothing_is_left(bed: &ShieldBed, interface: &str) {
 }
 
 #[test]
-fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again() {
+fn an_interface_that_goes_down_is_reported_and_has_its_filter_when_it_is_up_again() {
     let Some(mut bed) = bed("ekska") else { return };
     bed.protect(DROP_9, &[]);
     assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
@@ -250,7 +250,7 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
 }
 
 #[test]
-fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
+fn a_shield_whose_pins_cannot_be_seen_is_reported_and_left_alone() {
     let Some(mut bed) = bed("ekskf") else { return };
     bed.protect(DROP_9, &["--fail", "closed"]);
     bed.kill();

@@ -39,7 +39,7 @@ fn anonymous_copies_hold_no_name() {
 }
 
 #[test]
-fn places_that_cannot_be_written_are_said_once() {
+fn places_that_cannot_be_written_are_reported_once() {
     for (place, code, named) in [
         ("/ek-missing/machine.tar", 2, &["cannot write /ek-missing/machine.tar", "folder does not exist"][..]),
         ("/dev/full", 3, &["No space left on device"]),

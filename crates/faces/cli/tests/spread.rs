@@ -350,7 +350,7 @@ fn a_sys_of_another_namespace_is_refused() {
 
 /// A pipe would be waited for without end; a copy of a later version is named; a garbled table is an error without control bytes.
 #[test]
-fn odd_copies_are_told() {
+fn odd_copies_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();

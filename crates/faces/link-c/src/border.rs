@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_to_nothing_are_told() {
+    fn pointers_to_nothing_are_reported() {
         let errno = |failed: Failed| failed.errno;
         assert_eq!(has_place(ptr::null_mut::<u32>()).map_err(errno), Err(libc::EINVAL));
         assert_eq!(elements(ptr::null_mut::<u32>(), 1).map(|_| ()).map_err(errno), Err(libc::EINVAL));

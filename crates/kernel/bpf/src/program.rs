@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_verifiers_log_is_told() {
+    fn the_end_of_a_verifiers_log_is_reported() {
         let message = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: a\n1: b\n2: c\nR1 invalid mem access\n\
              processed 3 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
         assert_eq!(verifier_log(message).as_deref(), Some("1: b / 2: c / R1 invalid mem access"));

@@ -198,7 +198,7 @@ fn what_is_not_of_the_trial_goes_to_the_stack() {
 }
 
 #[test]
-fn what_is_left_of_the_trial_before_is_told_from_strays() {
+fn what_is_left_of_the_trial_before_is_distinguished_from_strays() {
     let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig::default());
     let of = |tag| udp(Signature { tag, ..ours(0, 0) });
@@ -255,7 +255,7 @@ fn by_the_book(arrivals: &[u32]) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn duplicates_reordering_and_what_is_too_late_are_told_apart_in_any_order() {
+fn duplicates_reordering_and_what_is_too_late_are_distinguished_in_any_order() {
     let Some(()) = privileged() else { return };
     let bench = Bench::new(BenchRxConfig::default());
     let step = prop_oneof![4 => Just(1i64), 3 => -3i64..4, 1 => -70i64..70, 1 => 60i64..140];
@@ -476,7 +476,7 @@ fn the_clock_has_a_price() {
 }
 
 #[test]
-fn what_cannot_be_told_apart_is_refused() {
+fn what_cannot_be_distinguished_is_refused() {
     let Some(()) = privileged() else { return };
     let refused = |config: BenchRxConfig| BenchReceiver::load(&config).unwrap_err().to_string();
     for config in [

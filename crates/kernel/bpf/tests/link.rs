@@ -104,7 +104,7 @@ fn sum(counts: &LinkCounts) -> u64 {
 }
 
 #[test]
-fn tags_are_told_and_two_of_them_are_the_stacks() {
+fn tags_are_reported_and_two_of_them_are_the_stacks() {
     let Some(mut bed) = Bed::new(LinkSettings::default()) else { return };
     let mut ring = bed.port.endpoint(PORT..=PORT, 1 << 16).unwrap();
     let whole = data(&payload(9));

@@ -27,7 +27,7 @@ fn rounds_of(ring: &mut LinkRing) -> Vec<BarrierDone> {
 }
 
 #[test]
-fn a_round_is_told_once_when_the_last_node_has_come() {
+fn a_round_is_reported_once_when_the_last_node_has_come() {
     let Some(()) = privileged() else { return };
     let tap = Tap::create("ekbar%d").unwrap();
     let mut barrier = LinkBarrier::attach(tap.name(), XdpMode::Native).unwrap();

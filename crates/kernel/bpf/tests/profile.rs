@@ -118,7 +118,7 @@ fn readings_are_what_came_since_the_one_before_and_lose_nothing() {
 }
 
 #[test]
-fn the_idle_task_is_told() {
+fn the_idle_task_is_reported() {
     let Some(()) = privileged() else { return };
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap() as u32;
     let online: Vec<u32> = (0..cpus).collect();

@@ -239,7 +239,7 @@ fn when_the_heart_stops_it_fails_open_or_closed() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_said() {
+fn what_cannot_be_loaded_is_reported() {
     let Some(()) = privileged() else { return };
     let shared = ShieldShared::create().unwrap();
     let refused = |tables: &Tables| {

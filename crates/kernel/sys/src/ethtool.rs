@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_names_are_said() {
+    fn wrong_names_are_reported() {
         let mut ethtool = Ethtool::open().unwrap();
         for name in ["ekmissing", "", "a-name-longer-than-fifteen", "nul\0"] {
             assert!(matches!(ethtool.driver(name), Err(EthtoolError::NoInterface(n)) if n.name == name));

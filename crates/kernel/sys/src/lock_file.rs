@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_the_process_to_end_ends_the_wait_but_not_that_of_cleaning_up() {
+    fn a_signal_to_end_ends_the_wait_but_not_that_of_cleaning_up() {
         let folder = Folder::new("stop");
         let held = folder.take(Until::Timeout, 100).unwrap();
         let stop = Arc::new(AtomicBool::new(true));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_change_is_told_by_its_reason() {
+    fn what_others_can_change_is_reported_by_its_reason() {
         let folder = std::env::temp_dir().join(format!("ek-owner-{}", std::process::id()));
         fs::DirBuilder::new().create(&folder).unwrap();
         let program = folder.join("hook");

@@ -102,7 +102,7 @@ mod tests {
     };
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn kinds_are_distinguished() {
         let kind = |fd: &dyn Fn() -> std::os::fd::OwnedFd| SocketKind::of(&fd()).unwrap();
         let tcp = kind(&|| TcpListener::bind("127.0.0.1:0").unwrap().into());
         assert!(tcp.is_tcp() && !tcp.is_unix_stream());

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn little_traffic_is_said_to_be_little() {
+    fn little_traffic_is_reported_to_be_little() {
         let (packet, ring) = (trial(Backend::Packet, 10.0, 0.0, 1.0), trial(Backend::Ring, 11.0, 0.0, 9000.0));
         assert_eq!(choose(&[]), None);
         assert_eq!(choose(std::slice::from_ref(&packet)).map(|c| c.backend), Some(Backend::Packet));

@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn what_cannot_be_read_is_reported() {
         assert!(plain(&syn()[..20], 1).contains("(0x0800), cut or malformed"), "{}", plain(&syn()[..20], 1));
         assert!(plain(&syn(), 105).contains("link type 105, not looked into"));
     }
 
     #[test]
-    fn headers_and_bytes_are_shown_when_asked_for() {
+    fn headers_and_bytes_are_shown_when_requested() {
         let all = Shown {
             link: true,
             verbose: true,

@@ -53,7 +53,7 @@ fn a_slow_reader_finds_its_losses_marked() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_leaves_whole_packets() {
+fn a_full_disk_is_reported_and_leaves_whole_packets() {
     let Some(wire) = Wire::new("fulldisk") else { return };
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("in.pcap");
@@ -94,7 +94,7 @@ fn a_number_of_packets_is_exact() {
 }
 
 #[test]
-fn a_smaller_buffer_than_asked_for_is_said_or_refused() {
+fn a_smaller_buffer_than_requested_is_reported_or_refused() {
     let Some(wire) = Wire::new("buffer") else { return };
     let (first_notes, refused) = wire.receiver.run(|| {
         // Without CAP_NET_ADMIN net.core.rmem_max is the limit.

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_machine_has_is_told_when_it_is_a_finding() {
+    fn what_only_one_machine_has_is_reported_when_it_is_a_finding() {
         let comparison =
             compared(&[report("4096", None), report("4096", Some(("eth0", "spy (generic)"))), report("4096", None)]);
         let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };

@@ -137,7 +137,7 @@ fn a_strict_filter_that_drops_nothing_is_right() {
 
 /// Counts begin anew when they are acknowledged; new losses are found again, and a finding that was set aside only when it is graver.
 #[test]
-fn what_was_acknowledged_is_not_said_again() {
+fn what_was_acknowledged_is_not_repeated() {
     use doctor::ack::Acknowledged;
     let machine = |processed: u32, dropped: u32| {
         machine(&[

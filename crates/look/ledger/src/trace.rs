@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_kinds_are_said() {
+    fn too_many_kinds_are_reported() {
         let cost = |without_socket, untracked| TraceCost { without_socket, untracked, ..TraceCost::default() };
         let read = |cost| DropRead { cost, ..DropRead::default() };
         assert_eq!(crowded(&read(cost(5, 1)), &read(cost(5, 1))), None);

@@ -384,7 +384,7 @@ fn a_bridge_hands_on_what_it_does_not_keep() {
 }
 
 #[test]
-fn without_the_trace_the_counters_still_tell() {
+fn without_the_trace_the_counters_still_show() {
     let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 90), ("Ip.InHdrErrors", 10), ("Udp.NoPorts", 5)];
     let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
     interval.trace.drops = None;
@@ -394,7 +394,7 @@ fn without_the_trace_the_counters_still_tell() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn what_is_missing_is_reported() {
     let counters = [("Ip.InReceives", 90), ("Ip.InDelivers", 80)];
     let report = report(&interval(vec![interface(2, 100, 0)], &counters, vec![]), Head::default());
     assert_eq!((report.unexplained, report.lost), (20, 0));

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lab_itself_is_told_from_the_box() {
+    fn the_lab_itself_is_distinguished_from_the_box() {
         let lab = |receiver| Tally::new().setting_apart(SetApart::Lab { receiver });
         let ours = |frames: &[&'static str], samples| Seen { ours: true, ..seen(1, frames, samples) };
         let mut tally = lab(true);

@@ -126,7 +126,7 @@ fn cores_that_are_not_allowed_get_nothing() {
 }
 
 #[test]
-fn a_move_that_is_not_followed_yet_is_waited_for_and_said() {
+fn a_move_that_is_not_followed_yet_is_waited_for_and_reported() {
     let mut state = State::default();
     let before = sample(&[90.0, 5.0], vec![work(1, 0, 45.0), work(2, 0, 44.0)]);
     assert_eq!(moves(&repeat(&mut state, &before, 3)).len(), 1);
@@ -150,7 +150,7 @@ fn what_moved_rests() {
 }
 
 #[test]
-fn a_rewritten_affinity_is_said_with_both_values() {
+fn a_rewritten_affinity_is_reported_with_both_values() {
     let mut state = State::default();
     let hot = sample(&[90.0, 5.0], vec![work(1, 0, 45.0), work(2, 0, 44.0)]);
     repeat(&mut state, &hot, 3);
@@ -162,7 +162,7 @@ fn a_rewritten_affinity_is_said_with_both_values() {
 }
 
 #[test]
-fn heat_that_is_not_ours_to_move_is_told_apart() {
+fn heat_that_is_not_ours_to_move_is_distinguished() {
     let other = sample(&[95.0, 5.0], vec![work(1, 0, 3.0)]);
     assert_eq!(notes(&repeat(&mut State::default(), &other, 5)), [Note::OtherWork { cpu: 0 }]);
     let fixed = sample(&[95.0, 5.0], vec![Work { knob: None, ..work(1, 0, 60.0) }]);

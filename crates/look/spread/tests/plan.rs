@@ -166,7 +166,7 @@ fn both_directions_of_a_queue_go_together() {
 
 /// A device without interrupts has no core of its own: all cores are not "the others".
 #[test]
-fn a_single_queue_without_an_interrupt_gets_all_cores_and_is_told_so() {
+fn a_single_queue_without_an_interrupt_gets_all_cores_and_it_is_reported() {
     let mut h = host(cpus(1, 2, 1));
     add_nic(&mut h, "ifb0", None, 1, true);
     h.nics[0].irqs.clear();
@@ -409,7 +409,7 @@ fn another_layout_of_the_same_worth_stays() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn what_is_not_known_is_reported() {
     let mut h = host(cpus(1, 4, 1));
     add_nic(&mut h, "eth0", None, 2, false);
     add_nic(&mut h, "eth1", None, 2, false);

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_tells_its_owner() {
+    fn a_name_shows_its_owner() {
         let me = std::process::id();
         let (pid, started) = owner(&name("demo", "server")).unwrap();
         assert_eq!(pid, me);

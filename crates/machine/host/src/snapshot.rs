@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn unwritable_places_are_said() {
+    fn unwritable_places_are_reported() {
         let error = sample().save(Path::new("/ek-missing/machine.tar")).unwrap_err();
         assert!(error.to_string().contains("the folder does not exist"), "{error}");
         assert_eq!(error.class(), ErrorClass::Usage);

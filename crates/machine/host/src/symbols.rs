@@ -316,7 +316,7 @@ ffffffffc0002000 t bpf_prog_6deef7357e7b4530_xdp_drop\t[bpf]
     }
 
     #[test]
-    fn hidden_addresses_are_said_with_the_way_out() {
+    fn hidden_addresses_are_reported_with_the_way_out() {
         let hidden = "0000000000000000 T _text\n0000000000000000 T ip_rcv\n0000000000000000 t veth_poll\t[veth]\n";
         let error = |kptr: &str| {
             let root = machine(&[

@@ -126,7 +126,7 @@ fn an_unpacked_folder_reads_like_its_tar() {
 }
 
 #[test]
-fn damaged_copies_are_said() {
+fn damaged_copies_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let whole = fs::read(fixtures().join("shared-irq.tar")).unwrap();
     let case = |name: &str, bytes: &[u8]| {
@@ -147,7 +147,7 @@ fn damaged_copies_are_said() {
 }
 
 #[test]
-fn garbled_answers_are_said() {
+fn garbled_answers_are_reported() {
     let read = |answers: Option<&str>| {
         let mut files: std::collections::BTreeMap<String, String> = [
             ("sys/devices/system/cpu/present".into(), "0".into()),

@@ -333,7 +333,7 @@ fn a_full_disk_does_not_stand_in_the_way_of_undo() {
 }
 
 #[test]
-fn a_disk_that_became_read_only_does_not_stand_in_the_way_of_undo_and_is_told() {
+fn a_disk_that_became_read_only_does_not_stand_in_the_way_of_undo_and_is_reported() {
     on_a_disk_of_its_own(|folder, mount| {
         let journal = Journal::at(Some(folder));
         let mut model = machine(3);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn libvirt_is_told_of_model_driver_and_address() {
+    fn libvirt_gets_model_driver_and_address() {
         let element = Nic::VirtioMq.libvirt("tap0", "52:54:00:ec:00:01");
         assert!(element.contains("<model type='virtio'/>") && element.contains("queues='2'"), "{element}");
         for pci in ["0000:01:02.3", "01:02.3"] {

@@ -245,7 +245,7 @@ fn add_routes(count: u32) {
 }
 
 #[test]
-fn a_burst_that_overflows_is_told_and_what_comes_later_is_heard() {
+fn a_burst_that_overflows_is_reported_and_what_comes_later_is_heard() {
     within("mov", || {
         let mut monitor = Monitor::with_buffer(8 << 10).unwrap();
         add_routes(1000);

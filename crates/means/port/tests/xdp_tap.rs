@@ -80,7 +80,7 @@ fn a_tap_keeps_the_right_bytes_at_every_length_that_it_copies_by_words() {
 }
 
 #[test]
-fn generic_mode_is_only_taken_when_asked_for_and_said() {
+fn generic_mode_is_only_taken_when_requested_and_reported() {
     let Some(world) = World::new(1) else { return };
     let frames = all_lengths(1514);
     let mode = XdpMode::Generic;

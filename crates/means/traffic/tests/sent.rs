@@ -86,7 +86,7 @@ fn stream(kind: Kind, ipv6: bool, flows: usize, sizes: &[FrameSize], tags: [Opti
 const BACKENDS: [Backend; 3] = [Backend::XdpLive, Backend::TxRing, Backend::Xdp];
 
 #[test]
-fn a_syn_flood_is_what_was_asked_for() {
+fn a_syn_flood_is_what_was_requested() {
     let Some(bed) = Bed::new("gensyn", true) else { return };
     for backend in BACKENDS {
         let (report, file) = bed.send_and_capture(
@@ -121,7 +121,7 @@ fn a_syn_flood_is_what_was_asked_for() {
 }
 
 #[test]
-fn sizes_tags_and_ipv6_are_what_was_asked_for() {
+fn sizes_tags_and_ipv6_are_what_was_requested() {
     let Some(bed) = Bed::new("genudp", true) else { return };
     let qinq = [Some(Tag { protocol: 0x88a8, control: 30 }), Some(Tag { protocol: 0x8100, control: 40 })];
     for backend in BACKENDS {

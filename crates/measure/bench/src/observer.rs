@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_and_ends_are_told_from_the_box() {
+    fn rings_and_ends_are_distinguished_from_the_box() {
         let routed = ["fib_lookup", "ip_rcv", "veth_poll", "net_rx_action", "cpu_map_kthread_run"];
         assert!(!is_handing_over("cpumap/1/map:9", &routed) && !is_receiving(&routed));
         assert!(is_handing_over("cpumap/1/map:9", &["cpu_map_kthread_run"]));

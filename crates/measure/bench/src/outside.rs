@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_box_is_told_what_it_needs() {
+    fn the_box_is_given_what_it_needs() {
         assert_eq!(
             Addressing::routed(Family::V4).set_up(),
             [

@@ -89,7 +89,7 @@ fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
 }
 
 #[test]
-fn rules_are_in_the_order_asked_for() {
+fn rules_are_in_the_order_requested() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutrules").unwrap();
     let cores = cores();

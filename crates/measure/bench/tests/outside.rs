@@ -89,7 +89,7 @@ fn a_router_of_ipv6_is_found() {
 }
 
 #[test]
-fn a_bridge_is_not_asked() {
+fn a_bridge_is_not_queried() {
     let Some(bed) = PortsBed::new("layer2") else { return };
     let addressing = Addressing::bridged(Family::V4);
     let dut = bed.tester.run(|| connect_with(bed.names(), &addressing)).expect("a box");

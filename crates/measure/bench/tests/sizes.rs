@@ -88,7 +88,7 @@ fn expected(spec: &FrameSpec, family: Family, turn: usize) -> Vec<(usize, Option
 }
 
 #[test]
-fn the_sizes_on_the_wire_are_those_asked_for() {
+fn the_sizes_on_the_wire_are_those_requested() {
     let Some(()) = privileged() else { return };
     for family in [Family::V4, Family::V6] {
         let bed = Bed::new("sizes", BoxKind::Wire, family, Sink::Discard);

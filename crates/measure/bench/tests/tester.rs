@@ -140,7 +140,7 @@ impl Observer for Counted<'_> {
 }
 
 #[test]
-fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
+fn the_box_is_watched_when_requested_and_what_is_done_meanwhile_is_done() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("tester").unwrap();
     let dut = dut(&lab, DutKind::Wire, Family::V4);

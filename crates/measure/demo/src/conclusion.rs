@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_headline_is_told_only_of_ranges_that_lie_apart() {
+    fn a_headline_is_reported_only_of_ranges_that_lie_apart() {
         let plain = stage(keys::PLAIN, [1e5, 2e5, 3e5], 900.0);
         let tap = stage(keys::TAP, [8e5, 9e5, 9.5e5], 90.0);
         let ring = stage(keys::RING, [8.5e5, 8.6e5, 8.7e5], 200.0);

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_what_was_measured_is_kept() {
+    fn a_failure_is_reported_and_what_was_measured_is_kept() {
         let (_, measured, end, _) = run(Simulated { fails_at: Some(2), ..Simulated::default() });
         assert_eq!((measured, end.clone().is_whole()), (vec![0, 1], Err("made up")));
         assert_eq!((End::<()>::Whole.is_whole(), End::<()>::Stopped.is_whole()), (Ok(true), Ok(false)));

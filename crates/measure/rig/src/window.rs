@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disturbed_measurement_is_made_again_and_told_of_only_if_all_were() {
+    fn a_disturbed_measurement_is_made_again_and_reported_only_if_all_were() {
         let run = |steals: &[f64]| {
             let mut left = steals.iter().copied();
             let (last, note) = undisturbed(|| Ok::<_, Infallible>(left.next().unwrap()), |steal| *steal).unwrap();

@@ -168,7 +168,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_told() {
+    fn what_cannot_be_reported_is_not_reported() {
         let text = words(&[setup("plain", &[7.2e5, 6.8e5, 7e5], 1.0), setup("tuned", &[9.6e5, 6.4e5, 7e5], 1.0)]);
         assert!(text.starts_with("No verdict on the") && text.contains("searches do not agree"), "{text}");
         // No gain beside it.
@@ -183,7 +183,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_fell_short_is_said() {
+    fn what_fell_short_is_reported() {
         let arrangement = Arrangement { sharing: Sharing::Apart, roles: Vec::<CoreRole>::new() };
         let notes = notes(SweepBox::Capture, &arrangement, &[setup("a", &[5e5], 1.0)]);
         assert_eq!(notes.len(), 4);

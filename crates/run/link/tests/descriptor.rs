@@ -132,7 +132,7 @@ fn an_epoll_of_others_holds_the_descriptor() {
 }
 
 #[test]
-fn an_interface_that_goes_down_wakes_and_is_told() {
+fn an_interface_that_goes_down_wakes_and_is_reported() {
     for (tag, ring) in [("linkfd", false), ("linkfg", true)] {
         let Some((_bed, [left, _right])) = Bed::pair(tag) else { return };
         let mut a = node(&left, ring);

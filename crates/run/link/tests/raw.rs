@@ -111,7 +111,7 @@ fn a_stream_between_two_threads_arrives_whole_and_ends() {
 }
 
 #[test]
-fn a_program_that_ends_tells_the_other_end() {
+fn a_program_that_ends_notifies_the_other_end() {
     let Some((_bed, [left, right])) = Bed::pair("linke") else { return };
     let (mut a, mut b) = (node(&left, "alpha"), node(&right, "beta"));
     let (_ours, theirs) = joined(&mut a, &mut b, false);

@@ -77,7 +77,7 @@ fn compile(folder: &Path) -> String {
 }
 
 #[test]
-fn a_static_program_cannot_tell_the_ends_from_tcp() {
+fn a_static_program_cannot_distinguish_the_ends_from_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path());
     let plain = Command::new(&program).output().unwrap();

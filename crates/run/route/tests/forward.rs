@@ -131,7 +131,7 @@ fn what_is_remembered_ends_with_the_route() {
 }
 
 #[test]
-fn a_trial_in_which_no_frame_came_is_told_of_until_one_was_compared() {
+fn a_trial_in_which_no_frame_came_is_reported_until_one_was_compared() {
     let Some(world) = World::new("rttry") else { return };
     let World { bed: _bed, a, ra, rb, .. } = &world;
     // Nobody sends by itself.

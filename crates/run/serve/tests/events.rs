@@ -54,7 +54,7 @@ fn a_log_that_was_rotated_goes_on_at_its_path() {
 }
 
 #[test]
-fn the_hook_is_told_by_environment_and_input_without_a_shell() {
+fn the_hook_gets_environment_and_input_without_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let program = script(dir.path(), "echo \"$1|$EVENKEEL_EVENT|$EVENKEEL_NUMBER|$(cat)\" >> \"$2\"");
@@ -69,7 +69,7 @@ fn the_hook_is_told_by_environment_and_input_without_a_shell() {
 }
 
 #[test]
-fn a_hook_that_hangs_or_fails_is_ended_and_said() {
+fn a_hook_that_hangs_or_fails_is_ended_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let failure = |run: Vec<String>| {
         let hook = Hook::start(&run, Duration::from_millis(200)).unwrap();

@@ -99,7 +99,7 @@ fn ask(server: &MetricsServer, request: &str) -> (String, String) {
 }
 
 #[test]
-fn the_port_answers_on_loopback_in_the_notation_that_is_asked_for() {
+fn the_port_answers_on_loopback_in_the_notation_that_is_requested() {
     let server = MetricsServer::start(0).unwrap();
     let all = some();
     server.set(all.clone());

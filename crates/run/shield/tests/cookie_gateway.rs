@@ -116,7 +116,7 @@ fn the_question_and_its_answer_frame_by_frame() {
 }
 
 #[test]
-fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
+fn a_source_stays_known_while_its_syns_come_and_is_challenged_again_later() {
     // Turns of four seconds: half the time the stamp is that of the turn before.
     let known_s = 3;
     let Some(bed) = Bed::new("ckturns", Mode::Gateway(GatewayCookies { known_s, strict: true })) else { return };

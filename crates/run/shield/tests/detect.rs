@@ -235,7 +235,7 @@ fn an_attack_that_pauses_goes_on_being_one() {
 }
 
 #[test]
-fn shadow_first_tells_the_legitimate_share_and_then_acts() {
+fn shadow_first_shows_the_legitimate_share_and_then_acts() {
     let mut config = thresholds();
     config.shadow.first_s = 2.0;
     config.ladder = [(AttackClass::SynFlood, vec![StepConfig::Drop {}])].into();
@@ -286,7 +286,7 @@ fn shadow_only_never_acts() {
 }
 
 #[test]
-fn what_is_not_enough_is_followed_by_the_next_step_and_then_said() {
+fn what_is_not_enough_is_followed_by_the_next_step_and_then_reported() {
     let mut config = thresholds();
     let per_source = StepConfig::LimitPerSource { pps: 1000, burst: None };
     config.ladder = [(AttackClass::Unknown, vec![per_source, StepConfig::DropSources {}])].into();
@@ -328,7 +328,7 @@ fn what_no_step_has_met_is_not_waited_for() {
 
 /// Where a ladder has no step, an attack that turns to and fro is told of once in each form until patience is over.
 #[test]
-fn an_attack_that_nothing_is_done_about_is_not_told_of_again_and_again() {
+fn an_attack_that_nothing_is_done_about_is_not_reported_again_and_again() {
     let mut config = thresholds();
     config.ladder = AttackClass::ALL.map(|class| (class, Vec::new())).into();
     config.ladder.insert(AttackClass::Reflection, vec![StepConfig::DropPorts {}]);
@@ -424,7 +424,7 @@ fn another_ladder_is_begun_at_its_foot_while_the_attack_goes_on() {
 }
 
 #[test]
-fn an_attack_on_what_is_no_longer_protected_is_told_to_be_over() {
+fn an_attack_on_what_is_no_longer_protected_is_reported_as_over() {
     let mut world = calm(thresholds(), 20);
     world.run(10, &[CALM, flood(gre)]);
     let (now, at) = (world.now, jiff::Timestamp::UNIX_EPOCH);
@@ -436,7 +436,7 @@ fn an_attack_on_what_is_no_longer_protected_is_told_to_be_over() {
 }
 
 #[test]
-fn more_mitigations_than_there_is_room_for_are_cut_and_told() {
+fn more_mitigations_than_there_is_room_for_are_cut_and_reported() {
     let many = |n: usize| (0..n).map(|i| Rule { name: i.to_string(), ..Rule::default() }).collect::<Vec<_>>();
     let base = Rules { rules: many(4000), ..Rules::default() };
     let mut mitigations = many(33);
@@ -539,7 +539,7 @@ fn the_files_section_reads_as_written() {
 }
 
 #[test]
-fn what_is_wrong_in_the_section_is_said_in_its_words_all_at_once() {
+fn what_is_wrong_in_the_section_is_reported_in_its_words_all_at_once() {
     let text = r#"[detection]
 threshold = { packets = "5k/s", pps = 1, syn = "many" }
 baseline = 5

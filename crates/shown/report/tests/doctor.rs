@@ -80,7 +80,7 @@ fn only_commands_may_be_wider_than_the_page() {
 
 /// Commands write CPUs as masks: `echo 1` is CPU 0.
 #[test]
-fn masks_are_told_as_cpus() {
+fn masks_are_shown_as_cpus() {
     let setting =
         |from: &str, to: &str| Setting { knob: "IRQ 64".into(), from: from.into(), to: to.into(), cpus: true };
     let fix = Fix {

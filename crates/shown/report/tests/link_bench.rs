@@ -74,7 +74,7 @@ fn run(transfers: Vec<Transfer>) -> LinkBench {
 }
 
 #[test]
-fn the_headline_tells_the_plain_link_and_names_it() {
+fn the_headline_is_of_the_plain_link_and_names_it() {
     let transfers = vec![
         transfer("link", conditions(1500, true, None), Some(0.03)),
         transfer("broker", conditions(1500, false, None), Some(0.5)),
@@ -92,7 +92,7 @@ fn the_headline_tells_the_plain_link_and_names_it() {
 }
 
 #[test]
-fn between_two_machines_the_headline_tells_the_link_as_it_is() {
+fn between_two_machines_the_headline_names_the_link_as_it_is() {
     let run = run(vec![transfer("link", conditions(1400, true, None), Some(0.5))]);
     let text = unwrapped(&link_bench_text(&run, Look::plain(400)));
     assert!(text.contains("a transfer has 50.0 % of TCP's rate (MTU 1400)."), "{text}");

@@ -124,7 +124,7 @@ fn the_table_fits_the_page() {
 }
 
 #[test]
-fn no_unclassified_time_is_told_too() {
+fn no_unclassified_time_is_reported_too() {
     let mut all_named = profile(1);
     all_named.classes.retain(|c| c.class != Class::Unclassified);
     let text = profile_text(&all_named, ProfileView::default(), Look::plain(80));

@@ -81,7 +81,7 @@ fn the_schemas_are_stable() {
 }
 
 #[test]
-fn a_busy_machine_is_said_before_everything_else() {
+fn a_busy_machine_is_reported_before_everything_else() {
     let mut run = made_up::run(2);
     assert!(!demo_page(&run).expect("a page").contains("The machine was busy"));
     run.disturbed = Some("Other programs took 73 % of the CPUs of this run: cc1 (pid 7)".into());

@@ -122,7 +122,7 @@ fn the_page_stands_alone_and_plots_over_nodes_and_over_n() {
 }
 
 #[test]
-fn a_model_that_does_not_fit_is_said_with_its_residuals() {
+fn a_model_that_does_not_fit_is_reported_with_its_residuals() {
     let run = misfitting();
     for shown in [speedup_page(&run).unwrap(), speedup_text(&run, Look::plain(400))] {
         assert!(shown.contains("the model does not fit") && shown.contains("no fit"));

@@ -305,7 +305,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_lost_in_the_queue_is_told_from_what_failed_beyond() {
+    fn what_was_lost_in_the_queue_is_distinguished_from_what_failed_beyond() {
         let clients = Clients { attempted: 1000, completed: 990, lost_in_queue: Some(7), ..Clients::default() };
         assert_eq!(clients.failed_beyond_the_queue(), Some(3));
         assert_eq!(Clients { lost_in_queue: None, ..clients }.failed_beyond_the_queue(), None);

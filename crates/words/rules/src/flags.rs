@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_by_its_column() {
+    fn what_is_wrong_is_reported_by_its_column() {
         for (text, says) in [
             ("drop protocol=udp source-port=53,70000", "--rule:1:34: port 70000"),
             ("drop udp", "--rule:1:6: `udp` has no equals sign"),

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_answers_nothing() {
+    fn what_cannot_be_reported_answers_nothing() {
         let wanted = Known { connection: Some(false), ..Known::default() };
         assert!(!Known::default().answers(&wanted) && wanted.answers(&wanted) && wanted.answers(&Known::default()));
         assert!(!Known { connection: Some(true), ..wanted }.answers(&wanted));

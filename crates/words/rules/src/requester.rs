@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_not_cut_off_unless_told() {
+    fn who_asks_is_not_cut_off_unless_forced() {
         let judge =
             |text: &str, requester: &Requester| requester.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
         let requester = Requester { sessions: vec![session(50_000)], force: false };

@@ -87,7 +87,7 @@ icmp-type = "echo-request"
 }
 
 #[test]
-fn nothing_said_passes_what_is_whole() {
+fn no_message_passes_what_is_whole() {
     let rules = parse("");
     assert_eq!((rules.default, rules.malformed, rules.rules.len()), (Verdict::Pass, Verdict::Drop, 0));
 }
@@ -126,7 +126,7 @@ fn a_problem_names_line_and_column_and_what_to_write() {
 }
 
 #[test]
-fn all_problems_are_told_in_their_order() {
+fn all_problems_are_reported_in_their_order() {
     let found = problems(
         "[[rule]]\nname = \"a\"\naction = \"drop\"\ndscp = 64\n\n[[rule]]\nname = \"b\"\naction = \"dorp\"\nvlan = 5000\n",
     );

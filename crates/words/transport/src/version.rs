@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_of_this_version_tells_of_no_other() {
+    fn a_notice_of_this_version_shows_no_other() {
         let notice = |lowest, highest| {
             let [reason] = Reason::Version.bytes();
             let payload = [reason, lowest, highest];
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn more_strangers_than_are_kept_are_told_nothing_until_others_were_silent() {
+    fn more_strangers_than_are_kept_get_no_answer_until_others_were_silent() {
         let mut versions = Versions::new();
         for peer in 0..VERSIONS_MAX {
             assert!(versions.heard(1, peer, 2, true, true) && !versions.heard(2, peer, 3, true, true));

@@ -237,7 +237,7 @@ fn eight_senders_share_the_link_of_one_receiver_through_a_queue_that_drops() {
 }
 
 #[test]
-fn eight_senders_share_a_slow_receiver_whose_ring_tells_them() {
+fn eight_senders_share_a_slow_receiver_whose_ring_distinguishes_them() {
     let world = eight_to_one(Bottleneck { queue: 100, ring: 256, work: 2_000 });
     assert!(world.marked > 0);
     assert_eq!(world.dropped[1], 0, "once it is told that it is filled, the ring has room");

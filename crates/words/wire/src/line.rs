@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_are_told_in_a_line() {
+    fn packets_are_reported_in_a_line() {
         let udp = frame(Kind::Udp);
         assert_eq!(describe(&udp, 14, 0x0800), "IP 198.18.0.1.5000 > 198.18.0.2.9: UDP, length 18, ttl 64");
         assert_eq!(describe(&udp[14..], 0, 0x0800), describe(&udp, 14, 0x0800));

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn each_link_type_tells_its_protocol() {
+    fn each_link_type_names_its_protocol() {
         let (v4, v6) = (Protocol::Ether(0x0800), Protocol::Ether(0x86dd));
         let ethernet = |kind: [u8; 2]| [&[2; 12][..], &kind].concat();
         for (link_type, data, protocol) in [
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn cooked_captures_tell_direction_sender_and_interface() {
+    fn cooked_captures_show_direction_sender_and_interface() {
         let sll = [0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 0x81, 0, 7];
         let packet = LinkType::Sll.strip(&sll).expect("whole");
         assert_eq!((packet.protocol, packet.payload), (Protocol::Ether(0x8100), &[7][..]));

@@ -183,7 +183,7 @@ while not os.path.exists(sys.argv[0] + 'x'):
 }
 
 #[test]
-fn a_program_that_ends_leaves_nothing_unsaid_and_one_that_is_killed_is_noticed() {
+fn a_program_that_ends_leaves_nothing_unreported_and_one_that_is_killed_is_noticed() {
     let Some(cluster) = Cluster::start("lkend") else { return };
     let _server = server(&cluster, 1);
     let last = |count: usize, after: &str| {

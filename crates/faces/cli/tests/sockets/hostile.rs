@@ -124,7 +124,7 @@ fn a_file_system_that_answers_nothing_holds_up_its_user_alone() {
 }
 
 #[test]
-fn what_is_said_of_a_connection_is_said_to_who_has_it() {
+fn what_is_reported_of_a_connection_is_reported_to_who_has_it() {
     let Some((cluster, _server)) = serving("lkhname") else { return };
     let _client = goes_on(&cluster);
     for at in [0, 1] {
@@ -247,7 +247,7 @@ fn a_pipe_that_somebody_keeps_costs_the_broker_nothing() {
 }
 
 #[test]
-fn one_user_has_the_broker_look_for_and_tell_little() {
+fn one_user_has_the_broker_look_for_and_show_little() {
     let Some(cluster) = Cluster::start("lkhseek") else { return };
     let _server = server(&cluster);
     let message = hostile(&cluster, 0, &["offers", &format!("{PEER}:7000")]);
@@ -427,7 +427,7 @@ for port in sys.argv[2:]:
 }
 
 #[test]
-fn who_comes_in_past_the_firewall_is_said_and_others_meet_it() {
+fn who_comes_in_past_the_firewall_is_reported_and_others_meet_it() {
     let ports = ["22", "7000", "7001"];
     let named: &[&str] = &["--allow", "10.77.0.1/32:22", "--allow", "10.77.0.0/24:7001-7001"];
     for (tag, more, let_in) in [("lkhdflt", &[][..], ["7000", "7001"]), ("lkhallow", named, ["22", "7001"])] {

@@ -90,7 +90,7 @@ fn who_looks_who_sits_there_takes_nobody_out_of_a_place() {
 }
 
 #[test]
-fn what_others_emptied_is_put_back_counted_and_told() {
+fn what_others_emptied_is_put_back_counted_and_reported() {
     in_pair(|| {
         let filter = Filter::new();
         let (tap, _readers) = tap(TapPlace::Behind).unwrap();

@@ -61,7 +61,7 @@ fn those_who_come_at_the_same_moment_share_the_interface() {
 }
 
 #[test]
-fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_told() {
+fn of_two_who_want_the_same_place_one_gets_it_and_the_other_is_refused() {
     in_pair(|| {
         let start = || chain::retry_if_raced(XdpError::is_raced, || tap(TapPlace::Before));
         for round in 0..turns(10) {

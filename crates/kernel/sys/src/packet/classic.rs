@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_alone_knows_is_told_from_bytes() {
+    fn what_the_kernel_alone_knows_is_distinguished_from_bytes() {
         let asks = |filter: &str| {
             let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
             reads_packet_only(&instructions(&program))

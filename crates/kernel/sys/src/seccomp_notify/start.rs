@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_told_from_a_filter_that_is_refused() {
+    fn a_program_that_is_not_there_is_distinguished_from_a_filter_that_is_refused() {
         let filter = Filter::new(&[]).unwrap();
         match start(Command::new("/nowhere/ek-program"), filter, SigSet::empty()) {
             Err(StartError::Program(error)) => assert_eq!(error.kind(), io::ErrorKind::NotFound),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_cannot_run_is_said() {
+    fn a_program_that_cannot_run_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("p");
         fs::write(&program, b"\x7fELF garbage").unwrap();

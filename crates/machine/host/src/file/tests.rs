@@ -35,7 +35,7 @@ fn what_stood_there_stays_until_all_is_written_and_nothing_is_left_beside() {
 }
 
 #[test]
-fn a_file_has_the_mode_that_was_asked_for_or_keeps_a_narrower_one() {
+fn a_file_has_the_mode_that_was_requested_or_keeps_a_narrower_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("machine.tar");
     replace(&path, b"1", PRIVATE).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_is_told() {
+    fn the_way_back_is_reported() {
         let roll_back =
             |restored, complete| RolledBack { restored, complete, session: "123456789-1".into() }.to_string();
         assert_eq!(roll_back(1, true), "Nothing stays changed: 1 setting was put back");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_set_and_asked_for_is_kept() {
+    fn only_what_is_set_and_requested_is_kept() {
         let text = "CONFIG_HZ=250\n# CONFIG_NO_HZ_FULL is not set\nCONFIG_FOO=y\nCONFIG_PREEMPT_NONE=y\n";
         let config = parse(text);
         assert_eq!(config.len(), 2);

@@ -25,7 +25,7 @@ mod tests {
     use super::{super::tests::machine, *};
 
     #[test]
-    fn a_copy_tells_what_was_saved_of_each_instance() {
+    fn a_copy_shows_what_was_saved_of_each_instance() {
         let saved = r#"{"napis": [{"ifindex": 2, "id": 8193, "irq": 36, "pid": null, "rx_queue": 0,
             "defer_hard_irqs": 2, "gro_flush_timeout_ns": 20000, "irq_suspend_timeout_ns": 20000000}]}"#;
         let napis = read(&machine(&[("ethtool/eth0.json", saved)]), "eth0", 2).unwrap().unwrap();

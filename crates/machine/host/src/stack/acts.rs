@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_that_a_rule_sets_is_told() {
+    fn the_mark_that_a_rule_sets_is_reported() {
         let ct = |kind: u16, key: u32| expression("ct", &[(CT_KEY, &key.to_be_bytes()), (kind, &1u32.to_be_bytes())]);
         let or = expression("bitwise", &[(BITWISE_MASK, &value(!0x10)), (BITWISE_XOR, &value(0x10))]);
         let set = |before: &[Vec<u8>]| acts(&[before, &[ct(CT_FROM, CT_MARK)]].concat()).mark;

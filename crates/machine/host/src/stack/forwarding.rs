@@ -97,7 +97,7 @@ mod tests {
     };
 
     #[test]
-    fn what_forwarded_packets_meet_is_told_by_chain() {
+    fn what_forwarded_packets_meet_is_reported_by_chain() {
         let key = |chain: &str| ChainKey { family: "inet".into(), table: "t".into(), chain: chain.into() };
         let mut rules = Rules::default();
         let mut add = |name: &str, hook: Option<&str>, kind: &str, rule: Rule| {

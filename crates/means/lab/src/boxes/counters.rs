@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sides_are_told_apart() {
+    fn both_sides_are_distinguished() {
         let table = "Inter-| Receive\n face |bytes\n  eki1: 10 20 0 3 0 0 0 0 100 200 0 30 0 0 0 0\n";
         let seen = parse(table, "eki1", Instant::now()).unwrap();
         assert_eq!((seen.rx_packets, seen.rx_dropped, seen.tx_packets, seen.tx_dropped), (20, 3, 200, 30));

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_rules_as_asked_for_and_the_last_accepts() {
+    fn there_are_as_many_rules_as_requested_and_the_last_accepts() {
         for n in [1, 2, 25, 1000] {
             let all = rules(n, RuleForm::Linear, false);
             assert_eq!(all.len(), n as usize);

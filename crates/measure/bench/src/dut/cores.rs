@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_said() {
+    fn what_is_shared_is_reported() {
         let roles = |list: &str| split(list).arrangement(false);
         assert_eq!((roles("0").sharing, roles("0").roles.len()), (Sharing::Inline, 1));
         assert!(roles("0-1").roles[1].role.contains("receivers"));

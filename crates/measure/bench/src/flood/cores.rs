@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_share_the_floods_core_only_if_told() {
+    fn clients_share_the_floods_core_only_if_requested() {
         for (list, generator, clients, host) in
             [("0-1", 0, 1, vec![1]), ("1-3", 1, 3, vec![2, 3]), ("0-7", 0, 3, vec![1, 2])]
         {

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reset_says_is_told() {
+    fn what_the_reset_says_is_reported() {
         let act = || Err(BenchError::Machine("the port is gone".into()));
         let settings = Preset::quick().reset;
         let error = SimBox::default().with(|b| reset(b, &settings, 2e5, "the box", &act)).unwrap_err();

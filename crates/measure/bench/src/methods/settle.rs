@@ -48,7 +48,7 @@ mod tests {
     use crate::{Load, methods::simulated::SimBox};
 
     #[test]
-    fn it_waits_between_trials_and_stops_when_told() {
+    fn it_waits_between_trials_and_stops_on_request() {
         let order = SimBox::default().with(|b| Ok::<_, BenchError>(b.order("x", Load::Idle, Duration::ZERO))).unwrap();
         let mut tester = Settling::new(SimBox::default(), Duration::from_millis(30));
         let go = AtomicBool::new(false);

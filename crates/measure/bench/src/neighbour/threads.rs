@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_a_box_that_is_a_guest_are_told_from_those_of_neighbours() {
+    fn threads_of_a_box_that_is_a_guest_are_distinguished_from_those_of_neighbours() {
         let task = |pid, process: &str, kernel, cpu| {
             let process = process.to_owned();
             (pid, TaskTime { pid, process, ran_ns: 0, waited_ns: 0, cpu, parent: 1, kernel })

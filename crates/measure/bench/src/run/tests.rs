@@ -290,7 +290,7 @@ fn a_box_that_vanishes_leaves_a_partial_run_that_says_why() {
 }
 
 #[test]
-fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_asked_of_it() {
+fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_requested_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = file(&folder, &saved(&["dead"], &[Test::Latency, Test::Reset]));
     go(&mut file, &mut benches(), u32::MAX).0.unwrap();
@@ -303,7 +303,7 @@ fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_asked_of_it() {
 }
 
 #[test]
-fn a_lossy_box_and_one_that_holds_back_are_told_from_fast_ones() {
+fn a_lossy_box_and_one_that_holds_back_are_distinguished_from_fast_ones() {
     let folder = tempfile::tempdir().unwrap();
     let mut file = file(&folder, &saved(&["router", "stateful"], &[Test::Throughput, Test::Loss]));
     let mut benches = benches();
@@ -342,7 +342,7 @@ fn a_tester_that_cannot_be_trusted_measures_no_box() {
 }
 
 #[test]
-fn what_is_no_run_is_told_from_one() {
+fn what_is_no_run_is_distinguished_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.json");
     let message = |text: &str| {

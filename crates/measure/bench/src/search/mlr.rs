@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_resumed_by_telling_it_again() {
+    fn a_search_is_resumed_by_repeating_it() {
         let mut whole = Search::new(Preset::quick().goals, LIMITS);
         let mut result = Vec::new();
         while let Step::Trial { pps, duration, .. } = whole.next() {

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_one_node_ends_all_and_is_the_one_that_is_told() {
+    fn the_failure_of_one_node_ends_all_and_is_the_one_that_is_reported() {
         let began = Instant::now();
         let found = trial(Made(|_, _, _| Err(MessagesError::Closed("made up"))), false);
         assert!(matches!(found, Err(MessagesError::Closed("made up"))), "{found:?}");

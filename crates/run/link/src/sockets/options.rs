@@ -120,7 +120,7 @@ mod tests {
 
     /// Whatever the kernel says of TCP, the end says.
     #[test]
-    fn who_is_at_the_other_end_is_told_as_tcp_tells_it() {
+    fn who_is_at_the_other_end_is_shown_as_tcp_shows_it() {
         use nix::{
             errno::Errno,
             sys::socket::{getsockopt, sockopt::PeerCredentials},

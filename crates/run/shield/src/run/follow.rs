@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_syn_acks_go_by_is_told_by_name_when_it_differs() {
+    fn what_syn_acks_go_by_is_reported_by_name_when_it_differs() {
         let before = HostCookies::default();
         let other = |change: fn(&mut HostCookies)| {
             let mut now = before.clone();

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_that_would_be_answered_outside_of_their_vlan_are_told_of_with_the_way_out() {
+    fn clients_that_would_be_answered_outside_of_their_vlan_are_reported_with_the_way_out() {
         let message =
             untagged("eth0", &["eth0.5".into(), "lan".into()], "the driver of eth0", "ethtool -K eth0 rxvlan off");
         assert!(

@@ -143,7 +143,7 @@ mod tests {
     const OWN: [&str; 2] = ["/proc/thread-self/ns/mnt", "/proc/thread-self/ns/mnt"];
 
     #[test]
-    fn a_missing_file_system_is_mounted_once_and_said() {
+    fn a_missing_file_system_is_mounted_once_and_reported() {
         apart(|root| {
             let message = mounted(root, OWN.map(Path::new)).unwrap().unwrap();
             assert!(message.contains(&format!("`umount {}`", root.display())), "the way back: {message}");

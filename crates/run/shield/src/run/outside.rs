@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_machine_lacks_is_told() {
+    fn what_this_machine_lacks_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let kinds = |key: &str| {
             let text = format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n");

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_starts_the_shield_with_what_was_asked_for() {
+    fn a_unit_starts_the_shield_with_what_was_requested() {
         let words =
             ["--rules".to_owned(), "/etc/evenkeel/my rules.toml".to_owned(), "--fail".to_owned(), "closed".to_owned()];
         let unit = text(Path::new("/usr/bin/evenkeel"), "eth-0", &words, false, &DetectConfig::default());

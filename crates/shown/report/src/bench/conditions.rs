@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_told_by_what_happened_and_programs_for_all_of_them() {
+    fn reasons_are_reported_by_what_happened_and_programs_for_all_of_them() {
         let all = [
             "other programs took 58.6 % of the sender's CPU time (17.0 ms at a stretch): rustc (pid 12) 96 % of a core, ld (pid 9) 3 % of a core",
             "other programs took 8 % of the sender's CPU time (1.0 ms at a stretch): rustc (pid 14) 11 % of a core",

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_wide_as_asked() {
+    fn a_bar_is_as_wide_as_requested() {
         let plain = Controls::new(Duration::ZERO, false);
         let load = CoreLoad { user_percent: 25.0, softirq_percent: 50.0, idle_percent: 25.0, ..CoreLoad::default() };
         assert_eq!(bar(&load, 8, &plain).to_string(), "uuffff··");

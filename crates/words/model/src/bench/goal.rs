@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn few_units_do_not_tell_one_in_700_from_one_in_1000() {
+    fn few_units_do_not_distinguish_one_in_700_from_one_in_1000() {
         let goal = goal(0.001);
         // What 486 frames may show.
         assert_eq!([0, 1, 2].map(|lost| goal.judge(486, lost)), [Judged::Unsure; 3]);

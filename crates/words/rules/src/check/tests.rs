@@ -68,7 +68,7 @@ fn a_rule_behind_one_that_decides_all_of_it_never_applies() {
 }
 
 #[test]
-fn rules_that_only_the_order_decides_between_are_told() {
+fn rules_that_only_the_order_decides_between_are_reported() {
     let source = "action = \"pass\"\nsource = \"@s\"";
     let port = "action = \"drop\"\ndestination-port = 80";
     let finds = |bodies: &[&str]| findings(&rules(bodies), &[]).contains(&(Weight::Note, Kind::Overlap));
@@ -96,7 +96,7 @@ fn a_set_of_all_addresses_is_warned_of() {
 }
 
 #[test]
-fn sets_that_nobody_uses_and_rules_that_have_expired_are_told() {
+fn sets_that_nobody_uses_and_rules_that_have_expired_are_reported() {
     let found = findings(&rules(&["action = \"drop\"\nsource = \"192.0.2.1\"\nexpires = 2001-01-01T00:00:00Z"]), &[]);
     assert!(found.contains(&(Weight::Warning, Kind::UnusedSet)), "{found:?}");
     assert!(found.contains(&(Weight::Note, Kind::Expired)), "{found:?}");
@@ -122,7 +122,7 @@ fn a_rule_that_cuts_off_the_session_is_harm_unless_the_allow_list_saves_it() {
 }
 
 #[test]
-fn a_default_of_drop_tells_of_the_answers_that_it_drops() {
+fn a_default_of_drop_shows_the_answers_that_it_drops() {
     let finds = |text: &str| findings(text, &[]).contains(&(Weight::Note, Kind::DropsAnswers));
     assert!(finds("default = \"drop\"\n"));
     assert!(!finds("default = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"pass\"\ntcp-flags = \"ack\"\n"));
@@ -139,7 +139,7 @@ fn a_challenge_must_see_what_brings_the_cookie_back() {
 }
 
 #[test]
-fn rules_that_no_packet_fulfils_are_told() {
+fn rules_that_no_packet_fulfils_are_reported() {
     let warned = |body: &str| {
         let found = findings(&rules(&[&format!("action = \"drop\"\n{body}")]), &[]);
         found.contains(&(Weight::Warning, Kind::AppliesToNothing))
@@ -166,7 +166,7 @@ fn rules_that_no_packet_fulfils_are_told() {
 }
 
 #[test]
-fn detection_that_cannot_work_is_told() {
+fn detection_that_cannot_work_is_reported() {
     let finds = |text: &str| findings(text, &[]).into_iter().map(|(_, kind)| kind).collect::<Vec<_>>();
     let of = |key: &str| finds(&format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n"));
     assert_eq!(finds("detection.quiet-s = 3\n"), [Kind::NothingProtected]);

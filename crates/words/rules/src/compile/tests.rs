@@ -117,7 +117,7 @@ fn rules_without_conditions_leave_no_bits_of_others() {
 }
 
 #[test]
-fn what_cannot_be_compiled_is_said() {
+fn what_cannot_be_compiled_is_reported() {
     let mut rules = Rules::default();
     let when = Match { destination: vec![Place::Set("none".into())], ..Match::default() };
     rules.rules = vec![rule("x", when, Action::Drop)];

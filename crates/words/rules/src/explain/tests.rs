@@ -188,7 +188,7 @@ fn bare_ip() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn what_cannot_be_read_is_reported() {
     let refused = |path: &Path| explain(&Rules::default(), path, Now::read(), |_| {}).unwrap_err().to_string();
     let (folder, path) = pcap(105, &[]);
     assert!(refused(&path).contains("IEEE802_11"), "{}", refused(&path));

@@ -125,7 +125,7 @@ fn state_of(out: u64) -> u64 {
 }
 
 #[test]
-fn two_numbers_do_not_tell_the_third() {
+fn two_numbers_do_not_determine_the_third() {
     let draw = |node: &mut Node<usize>, number: u32| {
         let (connection, first) = answer(node, number);
         (connection >> 16, first.0)

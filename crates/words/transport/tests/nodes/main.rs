@@ -110,7 +110,7 @@ fn an_offer_that_comes_twice_makes_one_connection() {
 }
 
 #[test]
-fn nodes_tell_their_names() {
+fn nodes_show_their_names() {
     let mut cluster = Cluster::new(3);
     cluster.nodes[0].hello(1);
     cluster.nodes[0].hello(2);

@@ -106,7 +106,7 @@ fn an_open_connection_learns_that_its_peer_came_back_with_another_version() {
 }
 
 #[test]
-fn two_nodes_of_one_name_are_told_with_both_addresses() {
+fn two_nodes_of_one_name_are_reported_with_both_addresses() {
     let mut cluster = Cluster::new(5);
     cluster.nodes[2] = named("twin", 2, 20, 1400);
     cluster.nodes[3] = named("twin", 3, 30, 1400);

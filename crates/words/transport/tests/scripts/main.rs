@@ -158,7 +158,7 @@ fn the_word_that_there_is_room_again_is_lost() {
 }
 
 #[test]
-fn a_peer_that_is_killed_is_given_up_after_ten_seconds_and_the_sender_told() {
+fn a_peer_that_is_killed_is_given_up_after_ten_seconds_and_the_sender_notified() {
     for seed in seeds().step_by(5) {
         let mut world = World::come(seed, 5);
         world.run_to(world.now + SECOND);
@@ -246,7 +246,7 @@ fn forged_frames_end_nothing_and_give_nothing_to_read() {
 }
 
 #[test]
-fn a_reset_that_answers_a_frame_ends_the_connection_and_one_end_tells_the_other() {
+fn a_reset_that_answers_a_frame_ends_the_connection_and_one_end_notifies_the_other() {
     let mut world = World::come(3, 3);
     let now = world.now;
     if let Some(end) = &mut world.ends[1] {

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_printed_unless_something_else_is_asked_for() {
+    fn lines_are_printed_unless_something_else_is_requested() {
         let print = |line: &str| config(line).unwrap().prints();
         assert!(print("eth0"));
         for line in ["eth0 --json", "eth0 -w x", "eth0 --backend auto"] {

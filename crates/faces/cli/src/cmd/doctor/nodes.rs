@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_of_one_name_are_told_apart_by_file() {
+    fn machines_of_one_name_are_distinguished_by_file() {
         let node = |name: &str| Node { node: name.into(), report: None, error: None };
         let mut machines = [node("vm"), node("vm")];
         name_apart(&mut machines, &["a/n1.json".into(), "a/n2.json".into()]);

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_asked_for_now_and_then_and_given_up() {
+    fn an_address_is_requested_now_and_then_and_given_up() {
         let (mut lookups, start) = (Lookups::default(), Instant::now());
         let mut seek = |ms: u64| lookups.seek(address(1), 7, start + Duration::from_millis(ms));
         assert_eq!(

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_tells_of_no_user_of_this_machine() {
+    fn a_pair_shows_no_user_of_this_machine() {
         let Some(()) = testbed::privileged() else { return };
         let pairs = Pairs::start().unwrap();
         let (ours, theirs) = pairs.next().unwrap();

@@ -101,7 +101,7 @@ fn no_client_takes_the_number_for_right() {
 }
 
 #[test]
-fn what_nobody_sends_is_not_answered_and_groups_are_not_asked() {
+fn what_nobody_sends_is_not_answered_and_groups_are_not_queried() {
     let proof = SynProof::new().unwrap();
     for source in ["224.0.0.1", "0.1.2.3", "127.0.0.1", "255.255.255.255", "::", "::1", "::ffff:192.0.2.1", "ff02::1"] {
         assert_eq!(judged(&proof, &frame(source, SYN, 1), NOW), Challenged::Drop, "{source}");
