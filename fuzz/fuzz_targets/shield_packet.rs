@@ -61,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Packet::parse_ip(frame);
     as_wire(frame, parsed);
     decided(u64::from(*pick) % SETS, frame, parsed);
-    asked(u64::from(*cut), frame, parsed);
+    syn_acked(u64::from(*cut), frame, parsed);
     // By way of a file, which is slow.
     if *pick < 32 {
         explained(frame, parsed, usize::from(*cut));
@@ -134,7 +134,7 @@ fn decided(set: u64, frame: &[u8], parsed: Parsed) {
 }
 
 /// A question is a SYN-ACK to where the packet came from, and its checksums are right.
-fn asked(second: u64, frame: &[u8], parsed: Parsed) {
+fn syn_acked(second: u64, frame: &[u8], parsed: Parsed) {
     static PROOF: OnceLock<SynProof> = OnceLock::new();
     let Parsed::Ip(packet) = parsed else { return };
     let proof = PROOF.get_or_init(|| SynProof::new().expect("random numbers"));

@@ -88,7 +88,7 @@ fn the_detuned_node_is_found() {
     the_text_names_it(&world, &all, program);
     saved_reports_say_the_same(&world, &output.stdout);
     a_missing_node_is_named_and_the_rest_goes_on(&world, program);
-    a_missing_program_is_said_and_a_copy_helps(&world);
+    a_missing_program_is_reported_and_a_copy_helps(&world);
     a_node_that_never_answers_is_given_up(&world);
 }
 
@@ -129,7 +129,7 @@ fn a_missing_node_is_named_and_the_rest_goes_on(world: &World, program: &str) {
     assert!(printed.contains(&format!("{nobody}: ssh failed")) && printed.contains("1 of 3 machines"), "{printed}");
 }
 
-fn a_missing_program_is_said_and_a_copy_helps(world: &World) {
+fn a_missing_program_is_reported_and_a_copy_helps(world: &World) {
     let node = target(3);
     let missing = ["--nodes", &node, "--program", "/ek-no-such-program", "--only", "tcp-options"];
     let output = world.doctor(&missing);

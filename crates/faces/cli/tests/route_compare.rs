@@ -48,7 +48,7 @@ fn each_mode_has_its_figures_and_they_hold_together() {
         assert_eq!(way["rounds"].as_array().unwrap().len(), 1);
         assert_ne!(way["gain"]["significant"], true, "one round bears no verdict");
     }
-    memory_tells_the_kernel_from_the_fast_path(ways);
+    memory_distinguishes_the_kernel_from_the_fast_path(ways);
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("sweep-none-1") && html.contains("</html>") && !html.contains("<script"));
     let left = fs::read_dir("/run/netns")
@@ -57,7 +57,7 @@ fn each_mode_has_its_figures_and_they_hold_together() {
 }
 
 /// The kernel makes a socket buffer of each packet that it forwards, the fast path of none.
-fn memory_tells_the_kernel_from_the_fast_path(ways: &[serde_json::Value]) {
+fn memory_distinguishes_the_kernel_from_the_fast_path(ways: &[serde_json::Value]) {
     for way in ways {
         let Some(buffers) = way["allocations"]["socket_buffers"].as_f64() else { continue };
         match way["mode"].as_str().unwrap() {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Below this rate, in packets per second, a trial says nothing about what a backend can bear.
-const TELLING_PPS: f64 = 20_000.0;
+const TRAFFIC_PPS_MIN: f64 = 20_000.0;
 /// Backends within this share of the best rate count as equal.
 const TIE_SHARE: f64 = 0.05;
 /// Backends with at least this share of the best in the first trial are tried again: one short trial is noisy.
@@ -73,7 +73,7 @@ fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, ru
 /// tells them apart.
 pub fn finalists(trials: &[Trial]) -> Vec<Backend> {
     let best = trials.iter().map(|t| t.delivered_pps).fold(0.0, f64::max);
-    if best < TELLING_PPS {
+    if best < TRAFFIC_PPS_MIN {
         return Vec::new();
     }
     let near: Vec<Backend> =
@@ -112,7 +112,7 @@ pub fn choose(trials: &[Trial]) -> Option<Choice> {
     let quiet = trials.iter().find(|t| t.backend == Backend::Ring).or(trials.first())?.backend;
     let best = trials.iter().map(|t| t.delivered_pps).fold(0.0, f64::max);
     let offered = trials.iter().map(|t| t.delivered_pps + t.dropped_pps).fold(0.0, f64::max);
-    if offered < TELLING_PPS {
+    if offered < TRAFFIC_PPS_MIN {
         let why = match quiet {
             Backend::Ring => "a ring holds the longest burst for the least work",
             _ => "it is the simplest of those that could be tried",
@@ -120,7 +120,7 @@ pub fn choose(trials: &[Trial]) -> Option<Choice> {
         let reason = format!(
             "{} at most is too little traffic to tell the backends apart (from {} on it shows); {why}",
             units::pps(offered),
-            units::pps(TELLING_PPS)
+            units::pps(TRAFFIC_PPS_MIN)
         );
         return Some(Choice { backend: quiet, reason });
     }

@@ -120,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn buckets_tell_the_same_as_the_values(values in prop::collection::vec((0u32..33).prop_flat_map(|e| 0..2u64 << e), 1..300)) {
+        fn buckets_show_the_same_as_the_values(values in prop::collection::vec((0u32..33).prop_flat_map(|e| 0..2u64 << e), 1..300)) {
             let (exact, seen) = (of_values(&values).unwrap(), delays(&count(&values), None).unwrap());
             prop_assert_eq!((exact.samples, exact.min_ns, exact.max_ns), (seen.samples, seen.min_ns, seen.max_ns));
             for (exact, seen) in [(exact.p50_ns, seen.p50_ns), (exact.p90_ns, seen.p90_ns), (exact.p99_ns, seen.p99_ns), (exact.p999_ns, seen.p999_ns)] {

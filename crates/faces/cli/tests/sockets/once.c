@@ -9,7 +9,7 @@ int main(int count, char **words)
 {
 	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(count > 1 ? atoi(words[1]) : 0) };
 	int listener, on = 1, connection;
-	char said[100];
+	char buffer[100];
 	ssize_t bytes;
 
 	for (int files = 0; files < 900; files++)
@@ -21,8 +21,8 @@ int main(int count, char **words)
 		return 1;
 	}
 	connection = accept(listener, NULL, NULL);
-	while ((bytes = read(connection, said, sizeof said)) > 0)
-		if (write(connection, said, bytes) != bytes)
+	while ((bytes = read(connection, buffer, sizeof buffer)) > 0)
+		if (write(connection, buffer, bytes) != bytes)
 			break;
 	return 0;
 }

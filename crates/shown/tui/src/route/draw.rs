@@ -39,8 +39,8 @@ const HELP: [&str; 9] = [
 const SHOWN_MAX: usize = 4;
 const EVENTS_MAX: usize = 6;
 /// From this width on there is room for the share that was looked up, and for bits beside packets.
-const WITH_ASKED: u16 = 75;
-const WITH_BITS: u16 = 103;
+const LOOKUPS_WIDTH_MIN: u16 = 75;
+const BITS_WIDTH_MIN: u16 = 103;
 
 impl<A: FnMut(Act)> View<A> {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
@@ -161,7 +161,7 @@ impl<A: FnMut(Act)> View<A> {
     }
 
     fn ports(&self, frame: &mut Frame<'_>, area: Rect, rates: &RouteRates) {
-        let (with_lookups, bits) = (area.width >= WITH_ASKED, area.width >= WITH_BITS);
+        let (with_lookups, bits) = (area.width >= LOOKUPS_WIDTH_MIN, area.width >= BITS_WIDTH_MIN);
         let (name, number, way) =
             (if with_lookups { 15 } else { 10 }, if with_lookups { 10 } else { 9 }, if bits { 24 } else { 9 });
         let widths = [name as u16, way, way, number, number, 7, 7];
