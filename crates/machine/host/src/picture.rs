@@ -151,9 +151,7 @@ pub struct TxQueue {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueRole {
-    /// Receive queue `n`.
     Rx(u32),
-    /// Transmit queue `n`.
     Tx(u32),
     /// Both directions of queue `n`.
     RxTx(u32),

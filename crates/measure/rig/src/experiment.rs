@@ -36,7 +36,6 @@ pub trait Experiment {
     /// Makes what the step needs, and keeps what stands and serves it.
     fn build(&mut self, step: &Self::Step, control: &mut Control<'_>) -> Result<(), Self::Error>;
 
-    /// Measures the step.
     fn round(&mut self, step: &Self::Step, control: &mut Control<'_>) -> Result<(), Self::Error>;
 
     /// Makes the result, however the steps ended.

@@ -15,7 +15,6 @@ pub trait Service {
     type Answer: Serialize + Send + 'static;
     /// The state that is shown.
     type Status;
-    /// The service's result.
     type Ended;
     /// Reason for an end by itself, or for a failed close.
     type Error;

@@ -91,7 +91,6 @@ impl Running {
         self.output()
     }
 
-    /// Kills it (`SIGKILL`).
     pub fn kill(self) {
         drop(self);
     }

@@ -6,7 +6,6 @@ pub enum Unit {
     /// Frames, or the packets in them.
     Frames,
     Bytes,
-    /// Sources of packets.
     Sources,
 }
 
@@ -14,7 +13,6 @@ pub enum Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Row {
     Hidden,
-    /// In text always.
     Always(&'static str),
     /// In text if it is above 0.
     IfAny(&'static str),

@@ -30,7 +30,6 @@ macro_rules! prefix_counts {
 }
 
 prefix_counts! {
-    /// Packets.
     packets,
     /// Bytes of their frames without FCS.
     bytes,
@@ -40,7 +39,6 @@ prefix_counts! {
     syn_ack,
     /// Other TCP.
     tcp,
-    /// UDP.
     udp,
     /// ICMP and ICMPv6.
     icmp,

@@ -69,7 +69,6 @@ impl Count {
     }
 }
 
-/// The whole capture.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Summary {
     pub all: Count,

@@ -68,7 +68,6 @@ enum Payload {
 }
 
 impl Connection {
-    /// Offers a connection.
     pub fn open(now: Nanos, settings: Settings) -> Self {
         Self::new(now, settings, false)
     }

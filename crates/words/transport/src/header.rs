@@ -202,7 +202,6 @@ pub struct Offer {
 impl Offer {
     pub const BYTES: usize = 8;
 
-    /// Parses an offer.
     pub fn read(payload: &[u8]) -> Option<Self> {
         let &[a, b, c, d, e, f, kind, _] = payload.first_chunk::<{ Self::BYTES }>()?;
         let connection = u32::from_be_bytes([a, b, c, d]);

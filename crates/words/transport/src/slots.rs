@@ -193,7 +193,6 @@ impl Slots {
         }
     }
 
-    /// Frees all slots.
     pub(crate) fn empty(&mut self, pool: &mut Pool) {
         for mut page in std::mem::take(&mut self.pages).into_iter().flatten() {
             (page.slots, page.full) = ([Slot::default(); PAGE_FRAMES], 0);

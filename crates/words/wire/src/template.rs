@@ -47,7 +47,6 @@ impl Kind {
     }
 }
 
-/// Addresses and ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     pub source: IpAddr,

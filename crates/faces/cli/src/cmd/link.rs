@@ -115,7 +115,6 @@ pub(crate) fn run(args: &LinkArgs) -> Result<Outcome, Failure> {
     }
 }
 
-/// The broker's answer.
 fn broker_status() -> Result<LinkStatus, LinkError> {
     match broker::ask(&Command::Status)? {
         Answer::Status(status) => Ok(*status),

@@ -110,7 +110,6 @@ pub fn softnet(text: &str, online: impl Iterator<Item = u32>) -> BTreeMap<u32, S
     lines
 }
 
-/// Reads `/proc/softirqs`.
 pub fn softirqs(text: &str) -> BTreeMap<u32, Softirqs> {
     let mut lines = text.lines();
     let cpus: Vec<u32> = header(lines.next());
@@ -131,7 +130,6 @@ pub fn softirqs(text: &str) -> BTreeMap<u32, Softirqs> {
     table
 }
 
-/// Reads `/proc/interrupts`.
 pub fn interrupts(text: &str) -> Interrupts {
     let mut lines = text.lines();
     let cpus: Vec<u32> = header(lines.next());

@@ -78,7 +78,6 @@ impl<S: Store + ?Sized> Store for &mut S {
     }
 }
 
-/// The running machine.
 #[derive(Debug, Default)]
 pub struct Live;
 

@@ -101,7 +101,6 @@ pub enum RouteKind {
     Other(u8),
 }
 
-/// A next hop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
     /// The interface's index; none where the route only says what becomes of a packet.

@@ -17,7 +17,6 @@ const MESSAGE_BYTES: [u32; 6] = [1, 64, 1024, 5000, 16_384, 65_000];
 const COMPARED_BYTES: u32 = 5000;
 /// The sizes of a first look.
 const QUICK_MESSAGE_BYTES: [u32; 2] = [64, COMPARED_BYTES];
-/// Default conditions.
 pub(super) const PLAIN: Conditions = Conditions { mtu: 1500, offloads: true, tcp_rmem: None, lost_per_million: None };
 /// Bytes of the receive buffers that TCP is swept over.
 const TCP_RMEM_BYTES: [u64; 3] = [10_000, 20_000, 100_000];

@@ -53,7 +53,6 @@ pub struct ReplyFrame {
 }
 
 impl ReplyFrame {
-    /// The longest one.
     pub const MAX: usize = REPLY_MAX;
 
     /// From the Ethernet header on.
