@@ -27,9 +27,9 @@ per_cpu! {
     pub struct AckCounts of shield_ack_count {
         /// Given to a listener, which makes a connection of it unless its queue is full.
         given,
-        /// For which there was no listener any more, or already a connection.
+        /// Without a listener, or with a connection already.
         unlistened,
-        /// That the kernel did not take: net.ipv4.tcp_syncookies is 0, or an option was switched off since.
+        /// Refused by the kernel: net.ipv4.tcp_syncookies is 0, or an option was switched off since.
         refused,
     }
 }

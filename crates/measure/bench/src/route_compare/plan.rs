@@ -136,7 +136,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is done, and what has to be left out.
+    /// Plans the steps; `skipped` has what cannot be measured here.
     ///
     /// # Errors
     /// [`BenchError::Setting`] without a way or without a CPU.
