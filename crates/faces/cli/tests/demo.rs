@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use assert_cmd::cargo::cargo_bin;
-use testbed::{Running, json, printed, privileged, wait};
+use testbed::{Running, WAIT_TIMEOUT, json, printed, privileged, wait, wait_up_to};
 
 /// The namespaces of the process with that id.
 fn namespaces_of(pid: u32) -> Vec<String> {
@@ -53,7 +53,8 @@ fn a_first_look_has_a_page() {
     child.args(["demo", "--rate", "200000", "--html"]).arg(&page);
     let child = Running::silent(&mut child);
     let pid = child.pid();
-    wait("the page of the first look", || page.exists());
+    // Eight stages are loaded and measured before it.
+    wait_up_to(5 * WAIT_TIMEOUT, "the page of the first look", || page.exists());
     let first = fs::read_to_string(&page).unwrap();
     assert!(first.contains("AF_XDP") && first.contains("</html>"));
     let status = child.stop(nix::sys::signal::Signal::SIGINT);

@@ -27,7 +27,7 @@ use crate::{
 /// The extension of locks' names.
 const LOCK: &str = "lock";
 /// Longest wait for a lock.
-const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PERIOD: Duration = Duration::from_millis(5);
 
 /// Flags by which this process is told to end.
@@ -88,7 +88,7 @@ pub struct LockFile {
 }
 
 impl LockFile {
-    /// Waits for the lock of that name, up to ten seconds.
+    /// Waits for the lock of that name, up to 30 seconds.
     ///
     /// # Errors
     /// Another process holds it, named by number and program; the folder or the file is not root's (or this user's) alone.

@@ -117,6 +117,11 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                     }
                 });
                 let ends = Ends(&ended);
+                // On a busy machine the sender seldom runs.
+                let more_are_sent = || {
+                    let before = sent.load(Ordering::Relaxed);
+                    wait("packets are sent", || sent.load(Ordering::Relaxed) > before + 50);
+                };
                 put.iter().for_each(|line| apply(line));
                 wait(code, || {
                     router.poll_within(POLL_TIMEOUT).unwrap();
@@ -124,14 +129,14 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                 });
                 let codes: Vec<_> = router.obstacles().iter().map(|obstacle| obstacle.code.as_str()).collect();
                 assert_eq!(codes, [code], "{:?}", router.obstacles());
-                thread::sleep(Duration::from_millis(50));
+                more_are_sent();
                 take.iter().for_each(|line| apply(line));
                 wait(code, || {
                     router.poll_within(POLL_TIMEOUT).unwrap();
                     router.mode() == RouteMode::Routed
                 });
                 assert_eq!(router.obstacles(), []);
-                thread::sleep(Duration::from_millis(50));
+                more_are_sent();
                 drop(ends);
                 sender.join().unwrap();
                 receiver.join().unwrap()

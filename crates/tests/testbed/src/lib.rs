@@ -42,6 +42,6 @@ pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
 pub use tun::Tun;
-pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_reporting};
+pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_reporting, wait_up_to};
 pub use wire::Wire;
 pub use witness::{Tcpdump, matching, tshark};

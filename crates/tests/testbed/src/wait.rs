@@ -11,15 +11,26 @@ const CHECK_PERIOD: Duration = Duration::from_millis(10);
 
 #[track_caller]
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
-    wait_reporting(what, is_so, String::new);
+    wait_up_to(WAIT_TIMEOUT, what, is_so);
+}
+
+/// Waits until `is_so`, for what takes a busy machine longer than [`WAIT_TIMEOUT`].
+#[track_caller]
+pub fn wait_up_to(limit: Duration, what: &str, is_so: impl FnMut() -> bool) {
+    until(limit, what, is_so, String::new);
 }
 
 /// Waits until `is_so`; if it never is, the test fails with `report`, such as a log.
 #[track_caller]
-pub fn wait_reporting(what: &str, mut is_so: impl FnMut() -> bool, report: impl FnOnce() -> String) {
+pub fn wait_reporting(what: &str, is_so: impl FnMut() -> bool, report: impl FnOnce() -> String) {
+    until(WAIT_TIMEOUT, what, is_so, report);
+}
+
+#[track_caller]
+fn until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool, report: impl FnOnce() -> String) {
     let begun = Instant::now();
     while !is_so() {
-        if begun.elapsed() > WAIT_TIMEOUT {
+        if begun.elapsed() > limit {
             panic!("{what}: not yet; {}", report());
         }
         thread::sleep(CHECK_PERIOD);

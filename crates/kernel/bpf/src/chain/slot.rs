@@ -29,8 +29,9 @@ use crate::{
     program::to_io,
 };
 
-/// The wait for a place in which a program runs: its owner may just be ending.
-const OCCUPIED_TIMEOUT: Duration = Duration::from_millis(500);
+/// Attempts to take a place in which a program runs, half a second of them: its owner may just be ending. On a busy machine, where it ends later, they
+/// take longer.
+const OCCUPIED_TRIES_MAX: u32 = 50;
 /// The wait for a place that is being left or filled: the kernel empties it when it comes to it, on a busy CPU late.
 const CHANGING_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
@@ -145,7 +146,7 @@ impl Slot {
     /// what the kernel refuses.
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
         let began = Instant::now();
-        let mut running = None;
+        let mut occupied_tries = 0;
         loop {
             // Neither the lock nor a descriptor of the place is held meanwhile: its owner needs the one to leave, and the kernel empties the place
             // of one that was killed only without the other.
@@ -154,11 +155,12 @@ impl Slot {
                 Err(TakeError::Error(error)) => return Err(error),
                 Err(TakeError::Busy(busy)) => busy,
             };
-            let waited = match busy.is_changing {
-                true => began.elapsed() < CHANGING_TIMEOUT,
-                false => running.get_or_insert_with(Instant::now).elapsed() < OCCUPIED_TIMEOUT,
+            occupied_tries += u32::from(!busy.is_changing);
+            let is_over = match busy.is_changing {
+                true => began.elapsed() >= CHANGING_TIMEOUT,
+                false => occupied_tries >= OCCUPIED_TRIES_MAX,
             };
-            if !waited {
+            if is_over {
                 let (interface, place) = (interface.to_owned(), busy.place.words());
                 return Err(XdpError::Taken { interface, place, id: busy.id });
             }
