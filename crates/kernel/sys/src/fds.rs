@@ -21,7 +21,7 @@ pub struct Message {
 /// Receives a message with all descriptors that the kernel installs, which nix leaves open where there was no room for the rest.
 ///
 /// # Errors
-/// Those of recvmsg(2), without EINTR.
+/// Errors of recvmsg(2) but EINTR, after which it is called again.
 pub fn receive(socket: &impl AsFd, text: &mut [u8]) -> io::Result<Message> {
     // SAFETY: it computes a number.
     const SPACE: usize = unsafe { libc::CMSG_SPACE((DESCRIPTORS_MAX * size_of::<RawFd>()) as u32) } as usize;

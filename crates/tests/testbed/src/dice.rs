@@ -1,4 +1,4 @@
-//! What is drawn at random.
+//! Pseudo-random numbers, addresses and bytes of tests.
 
 use std::{net::AddrParseError, str::FromStr};
 

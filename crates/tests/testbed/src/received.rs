@@ -1,4 +1,4 @@
-//! What two routers sent on, compared.
+//! Comparison of the frames that two routers have sent on.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -39,7 +39,7 @@ pub fn compared(frame: &[u8], routers: &[Ipv4Addr]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// How often each of the frames came, as it is compared.
+/// The count of each frame, with the fields left out that routers may set differently.
 pub fn counted(frames: &[Vec<u8>], routers: &[Ipv4Addr]) -> BTreeMap<Vec<u8>, i64> {
     let mut seen = BTreeMap::new();
     for frame in frames.iter().filter_map(|frame| compared(frame, routers)) {
@@ -67,7 +67,7 @@ pub fn differences(
     both.len()
 }
 
-/// Whether it answers a packet that an IPv4 route refused, or tells of a better way. The kernel sends each source few of them a second, and fewer
+/// True for an ICMP error about a packet that an IPv4 route refused, and for a redirect. The kernel sends each source few of them a second, and fewer
 /// after a redirect (net.ipv4.route.error_cost, which is the whole machine's): which ones it sends depends on how long the frames took.
 pub fn answers_refused(frame: &[u8]) -> bool {
     let at = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();

@@ -21,7 +21,7 @@ const MTU: usize = 1500;
 /// Between two rounds of the mix in each direction.
 const ROUND_PERIOD: Duration = Duration::from_millis(5);
 
-/// How often each frame is in a capture file.
+/// The count of each frame of a capture file.
 fn read(path: &Path) -> BTreeMap<Vec<u8>, usize> {
     let mut frames = BTreeMap::new();
     for (length, frame) in read_pcap(path) {

@@ -85,8 +85,8 @@ impl<'a> Caller<'a> {
 
     /// Does `work` as the effective user of the thread: a program of root's may have given up root.
     pub(super) fn as_its_user<T>(&self, work: impl FnOnce() -> T) -> Result<T, Stop> {
-        let told = fs::read_to_string(format!("/proc/{}/status", self.thread())).map_err(|_| Stop::Leave)?;
-        let user = effective_user(&told).ok_or(Stop::Leave)?;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread())).map_err(|_| Stop::Leave)?;
+        let user = effective_user(&status).ok_or(Stop::Leave)?;
         // While it waits, its number was its own.
         match self.waits() {
             true if user == geteuid() => Ok(work()),
@@ -166,8 +166,8 @@ impl<'a> Caller<'a> {
 }
 
 /// The effective user in a text of /proc/TID/status.
-fn effective_user(told: &str) -> Option<Uid> {
-    let users = told.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+fn effective_user(status: &str) -> Option<Uid> {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     Some(Uid::from_raw(users.split_whitespace().nth(1)?.parse().ok()?))
 }
 
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn the_effective_user_is_the_second_of_four() {
-        let told = "Name:\tUid: 7\nUid:\t0\t33\t0\t34\nGid:\t0\t0\t0\t0\n";
-        assert_eq!(effective_user(told), Some(Uid::from_raw(33)));
+        let status = "Name:\tUid: 7\nUid:\t0\t33\t0\t34\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user(status), Some(Uid::from_raw(33)));
         assert_eq!(effective_user("Uid:\t0\n"), None);
         assert_eq!(effective_user(&fs::read_to_string("/proc/self/status").unwrap()), Some(geteuid()));
     }

@@ -96,7 +96,7 @@ pub trait DataPlane: Debug + Send + Sized {
     /// Repairs it where others have taken it away, and returns what had to be done, in words. `name` is that of the shield.
     ///
     /// # Errors
-    /// It has ended by itself.
+    /// The shield has ended by itself.
     fn check(&mut self, name: &str) -> Result<Vec<String>, ShieldError>;
 
     /// Ends it, as far as that takes more than dropping it.

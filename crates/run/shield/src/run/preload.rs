@@ -27,9 +27,9 @@ pub(super) struct Preload {
     /// The program that makes connections of SYN cookies.
     ack: Option<AckProgram>,
     loader: Option<Loader>,
-    /// For the tables that came last a program waited.
+    /// True if a program waited for the last tables.
     waited: bool,
-    /// They are in one that waited.
+    /// True if a waiting program has them.
     filled: bool,
 }
 
