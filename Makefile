@@ -35,7 +35,7 @@ test: setup-test ## Everything CI checks. Needs root for the tests with real pac
 fuzz: ## The shield's parser and file of rules, the frames and nodes of link, SECONDS each (fuzz/README.md); needs nightly Rust and cargo-fuzz.
 	cd fuzz && for target in shield_packet shield_rules link_frame link_nodes; do \
 	  mkdir -p corpus/$$target seeds/$$target; dict=; if [ -f $$target.dict ]; then dict=-dict=$$target.dict; fi; \
-	  $(CARGO) +nightly fuzz run $$target corpus/$$target seeds/$$target -- -max_total_time=$(SECONDS) $$dict || exit 1; \
+	  $(CARGO) +nightly fuzz run --features run $$target corpus/$$target seeds/$$target -- -max_total_time=$(SECONDS) $$dict || exit 1; \
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
