@@ -92,7 +92,8 @@ pub fn unbelieved(trials: String) -> ! {
 }
 
 /// Runs a test of what a quiet machine measures. On one on which other programs took so much of the CPUs that a run says so itself, the box and the
-/// tester are slower than they are: no answer counts there, and neither does a lower one. A higher one is a fault there too.
+/// tester are slower than they are: no answer counts there, and neither does a lower one, or one that the slack of late trials raised. A higher one is a
+/// fault there too.
 pub fn on_a_quiet_machine(test: impl FnOnce()) {
     let Some(_alone) = turn() else { return };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
