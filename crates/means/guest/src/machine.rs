@@ -267,8 +267,8 @@ pub(crate) fn qemu(within: &[String], namespace: Option<&Path>) -> Result<Comman
     Ok(command)
 }
 
-/// A guest answers small things within this time.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// A guest answers small things within this time: an emulated one beside others has little of a CPU.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two looks at what a program has said.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
 
