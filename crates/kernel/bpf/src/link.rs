@@ -70,6 +70,11 @@ pub enum XdpError {
     Occupied { interface: String, attached: Attached },
     #[error("{interface} has {place} already (program {id}): end that one first")]
     Taken { interface: String, place: &'static str, id: u32 },
+    #[error(
+        "the kernel has not emptied the place of {place} on {interface} within {waited_s} s, though its owner has left it (program {id}): \
+         another process holds its map, or the machine is too busy; start this one again"
+    )]
+    Leaving { interface: String, place: &'static str, id: u32, waited_s: u64 },
     #[error("another of evenkeel's features came to {interface} at the same moment; start this one again")]
     Raced { interface: String },
     #[error(
@@ -140,6 +145,7 @@ impl Classified for XdpError {
             Self::NoInterface(_)
             | Self::Occupied { .. }
             | Self::Taken { .. }
+            | Self::Leaving { .. }
             | Self::Raced { .. }
             | Self::OtherMode { .. }
             | Self::OtherChain { .. }

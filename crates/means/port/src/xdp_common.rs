@@ -93,6 +93,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
         }
         other @ (XdpError::Occupied { .. }
         | XdpError::Taken { .. }
+        | XdpError::Leaving { .. }
         | XdpError::Raced { .. }
         | XdpError::OtherMode { .. }
         | XdpError::OtherChain { .. }

@@ -32,8 +32,9 @@ use crate::{
 /// Attempts to take a place in which a program runs, half a second of them: its owner may just be ending. On a busy machine, where it ends later, they
 /// take longer.
 const OCCUPIED_TRIES_MAX: u32 = 50;
-/// The wait for a place that is being left or filled: the kernel empties it when it comes to it, on a busy CPU late.
-const CHANGING_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait for a place that is being left or filled, as long as that for the lock: the kernel empties it on a busy CPU late, and not before the last
+/// process has closed its map, such as a child of the owner's that has not come to its exec(2).
+const CHANGING_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
 /// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned.
@@ -142,7 +143,8 @@ impl Slot {
     /// is being left is waited for.
     ///
     /// # Errors
-    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there, [`XdpError::OtherMode`], [`XdpError::OtherChain`];
+    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there, [`XdpError::Leaving`], [`XdpError::OtherMode`],
+    /// [`XdpError::OtherChain`];
     /// what the kernel refuses.
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
         let began = Instant::now();
@@ -156,17 +158,17 @@ impl Slot {
                 Err(TakeError::Busy(busy)) => busy,
             };
             occupied_tries += u32::from(!busy.is_changing);
-            let is_over = match busy.is_changing {
-                true => began.elapsed() >= CHANGING_TIMEOUT,
-                false => occupied_tries >= OCCUPIED_TRIES_MAX,
-            };
-            if is_over {
-                let (interface, place) = (interface.to_owned(), busy.place.words());
-                return Err(XdpError::Taken { interface, place, id: busy.id });
+            let (interface, place, id) = (interface.to_owned(), busy.place.words(), busy.id);
+            match busy.is_changing {
+                true if began.elapsed() >= CHANGING_TIMEOUT => {
+                    return Err(XdpError::Leaving { interface, place, id, waited_s: CHANGING_TIMEOUT.as_secs() });
+                }
+                false if occupied_tries >= OCCUPIED_TRIES_MAX => return Err(XdpError::Taken { interface, place, id }),
+                _ => {}
             }
             if sys::lock_file::is_stopping() {
                 let source = io::Error::new(io::ErrorKind::Interrupted, "this process was told to end");
-                return Err(XdpError::on(interface, "wait for a place in the chain")(source));
+                return Err(XdpError::on(&interface, "wait for a place in the chain")(source));
             }
             sleep(RETRY_PERIOD);
         }
