@@ -6,6 +6,7 @@ import statistics
 
 from .contenders import BUFFER_MIB, RING_FRAME_BYTES
 from .reasons import REASONS
+from .verbs import TRANSFER
 
 MARK = {True: "yes", False: "**no**", None: ""}
 
@@ -141,7 +142,17 @@ def _value_table(table):
     return _rows(["", unit], rows) + f"\n\nWanted: below {table['below']} {unit}; met: {MARK[table['met']]}"
 
 
-SHOWN = {"cost": _cost_table, "rates": _rates_table}
+def _links_table(table):
+    """Round trips and transfers of `link bench`."""
+    rows = [
+        [name, *(["", _times({key: value * 8 / 1e9 for key, value in rate.items()})] if name.endswith(TRANSFER) else [_times(
+            {"median": 1e6 / rate["median"], "min": 1e6 / rate["max"], "max": 1e6 / rate["min"]}), ""])]
+        for name, rate in table["rates"].items()
+    ]
+    return "\n\n".join([_rows(["", "there and back, µs", "Gbit/s"], rows), _ratios(table)])
+
+
+SHOWN = {"cost": _cost_table, "rates": _rates_table, "links": _links_table}
 
 
 def _measured(about):

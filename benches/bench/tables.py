@@ -11,7 +11,7 @@ import termios
 import time
 
 from . import contenders as all_of
-from . import cost, gateways, rfc2544, route, shield
+from . import cost, gateways, rfc2544, route, shield, verbs
 from .lab import Trouble
 from .peers import EVENKEEL
 from .trial import judged, median_of, ratio, rounds
@@ -226,4 +226,5 @@ TABLES = {
     "drop": shield.drop, "prefixes": shield.prefixes, "strays": shield.strays, "unasked": shield.unasked,
     "pass": shield.passed, "between": gateways.between, "gateways": gateways.gateways, "cookies": shield.cookies,
     "route": route.one, "route-many": route.many, "route-full": route.full,
+    "stateful": verbs.stateful, "link": verbs.link,
 }
