@@ -1,5 +1,4 @@
 //! A run of the bench, composed to look at: nobody measured any of it.
-#![allow(dead_code, unreachable_pub, reason = "each user takes a part of it, by path")]
 
 use std::collections::BTreeMap;
 
@@ -23,7 +22,7 @@ const MODES: [(&str, &str, &str, f64); 4] = [
     ("xdp-fib", "XDP router", "An XDP program forwards by the kernel's own routes.", 480.0),
 ];
 
-pub fn frames() -> Vec<FrameSpec> {
+pub(crate) fn frames() -> Vec<FrameSpec> {
     let sizes = [64, 128, 256, 512, 1024, 1280, 1518].map(|bytes| FrameSpec::Size { bytes });
     let mut frames = sizes.to_vec();
     frames.push(FrameSpec::Datagram { payload: 4096, fragments: 3 });
@@ -34,7 +33,7 @@ pub fn frames() -> Vec<FrameSpec> {
     frames
 }
 
-pub fn goal() -> Goal {
+fn goal() -> Goal {
     Goal {
         name: "0.1 %".into(),
         loss_ratio: 0.001,
@@ -48,7 +47,7 @@ pub fn goal() -> Goal {
 }
 
 /// The whole run, with every test in it.
-pub fn run() -> BenchRun {
+pub(crate) fn run() -> BenchRun {
     let mut number = 0;
     let modes = MODES.iter().map(|&(key, name, what, ns)| Mode {
         key: key.into(),

@@ -1,5 +1,4 @@
 //! Made-up data to look at: nobody measured any of it.
-#![allow(dead_code, unreachable_pub, reason = "each user takes a part of it, by path")]
 
 use model::{
     CoreLoad, CpuSet, Ledger, Loss,
@@ -34,7 +33,7 @@ fn work(key: &str) -> Work {
 }
 
 /// A run on a machine with that many CPUs.
-pub fn run(cpus: u32) -> DemoRun {
+pub(crate) fn run(cpus: u32) -> DemoRun {
     let stage = |key: &str, name: &str, what: &str, delivered: f64, losses: &[(&str, f64)]| {
         let packets = |share: f64| (share * 5_500_000.0) as u64;
         let delivered_pps = delivered * 1_100_000.0;
@@ -150,7 +149,7 @@ pub fn run(cpus: u32) -> DemoRun {
 }
 
 /// An interval of a machine with that many CPUs and a queue for each.
-pub fn sample(cpus: u32) -> TopSample {
+pub(crate) fn sample(cpus: u32) -> TopSample {
     let queues = (0..cpus).map(|n| QueueRates {
         n,
         rx_pps: Some(1_200_000.0 / f64::from(n + 1)),
