@@ -6,9 +6,6 @@
 
 #![no_main]
 
-#[path = "../../crates/run/shield/tests/random/mod.rs"]
-mod random;
-
 use std::{
     fs::{self, File},
     io::{Seek, Write},
@@ -17,7 +14,6 @@ use std::{
 };
 
 use libfuzzer_sys::fuzz_target;
-use random::{Random, Shape};
 use rules::tables::RuleTables;
 use rules::{
     Rules,
@@ -27,6 +23,7 @@ use rules::{
     reference,
 };
 use shield::between::ring::proof::{Challenged, Overload, SynProof};
+use testbed::random::{self, Random, Shape};
 use wire::{Ethernet, Ip, Transport};
 
 /// Sets of rules, of up to 40 rules each; every eighth has up to 200, which are more than one word of 64.

@@ -5,13 +5,9 @@
 
 #![no_main]
 
-#[path = "../../crates/run/shield/tests/random/mod.rs"]
-mod random;
-
 use std::{path::Path, time::Duration};
 
 use libfuzzer_sys::fuzz_target;
-use random::Random;
 use rules::{
     RULES_MAX, Rules, RulesError, check,
     compile::{Counters, Now, lookup, tables},
@@ -21,6 +17,7 @@ use rules::{
     reference,
 };
 use shield::detect::{Counts, Detector, Window};
+use testbed::random::{self, Random};
 
 /// Frames that are sent through the tables of each set of rules.
 const FRAMES: usize = 12;

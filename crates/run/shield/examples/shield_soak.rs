@@ -5,8 +5,6 @@
 mod cookie_bed;
 #[path = "../tests/hurt_syn/mod.rs"]
 mod hurt_syn;
-#[path = "../tests/random/mod.rs"]
-mod random;
 
 use std::{
     net::TcpListener,
@@ -17,8 +15,8 @@ use std::{
 use bpf::filter::GatewayCookies;
 use cookie_bed::{Bed, Mode, PORT, SERVER};
 use hurt_syn::Tried;
-use random::{Kernel, Random, Shape};
 use rules::{compile::Now, packet::Part};
+use testbed::random::{self, Kernel, Random, Shape};
 
 /// Frames through each set of rules.
 const FRAME_COUNT: usize = 2000;

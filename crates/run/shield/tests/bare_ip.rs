@@ -1,12 +1,9 @@
 //! Packets without an Ethernet header, as a tun hands them over: the kernel program, tested and attached, nftables and the interpreter decide alike.
 
-mod random;
-
 use bpf::{
     XdpMode,
     filter::{Shield, ShieldConfig, ShieldLink, ShieldParsed, ShieldShared},
 };
-use random::{Random, Shape, hurt, rules, spec};
 use rules::{
     Rules,
     compile::{self, Counters, Now},
@@ -14,7 +11,11 @@ use rules::{
     packet::{Packet, Parsed},
     reference::{self, Decision, Outcome},
 };
-use testbed::{Bed, Tun, wait};
+use testbed::{
+    Bed, Tun,
+    random::{Random, Shape, hurt, rules, spec},
+    wait,
+};
 
 const RULE_SETS: u64 = 12;
 const PACKET_COUNT: usize = 400;

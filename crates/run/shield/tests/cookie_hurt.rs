@@ -2,14 +2,13 @@
 
 mod cookie_bed;
 mod hurt_syn;
-mod random;
 
 use std::net::TcpListener;
 
 use bpf::filter::GatewayCookies;
 use cookie_bed::{Bed, Mode, PORT, SERVER};
 use hurt_syn::{Tried, attack};
-use random::Random;
+use testbed::random::{self, Random};
 
 const FRAME_COUNT: u64 = 20_000;
 

@@ -1,14 +1,11 @@
 //! The same rules and packets through the kernel program, through nftables and through the plain interpreter: the same verdicts.
 
-mod random;
-
 use std::{
     io::Write as _,
     process::{Command, Stdio},
 };
 
 use bpf::filter::{Shield, ShieldConfig, ShieldShared};
-use random::{Random, Shape, rules, spec};
 use rules::{
     Rules,
     compile::{self, Counters, Now},
@@ -16,7 +13,11 @@ use rules::{
     reference::{self, Outcome},
 };
 use sys::packet::{Batch, PacketSocket};
-use testbed::{End, wait};
+use testbed::{
+    End,
+    random::{Random, Shape, rules, spec},
+    wait,
+};
 
 /// Rule sets, and packets sent through each: 100,000 pairs.
 const RULE_SETS: usize = 50;

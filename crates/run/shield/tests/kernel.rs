@@ -1,11 +1,9 @@
 //! The kernel program decides as the rules say, on random rules and frames, whole and hurt.
 
-mod random;
-
 use std::net::{IpAddr, Ipv4Addr};
 
-use random::{Kernel, Random, Shape};
 use rules::{Action, Match, Place, Prefix, PrefixSet, Rule, Rules, compile::Now};
+use testbed::random::{self, Kernel, Random, Shape};
 
 /// Rules of this seed in the kernel, and what draws frames for them.
 fn kernel(seed: u64, shape: Shape) -> (Kernel, Random) {
@@ -144,7 +142,7 @@ fn addresses_among_hundreds_of_thousands_of_prefixes() {
         let source = match n % 3 {
             0 => edge,
             1 => edge.wrapping_sub(1 + random.below(300) as u32),
-            _ => random.next() as u32,
+            _ => random.draw() as u32,
         };
         let mut spec = random::spec(&mut random, &kernel.rules);
         (spec.source, spec.destination) = (Ipv4Addr::from_bits(source).into(), Ipv4Addr::new(198, 18, 0, 7).into());

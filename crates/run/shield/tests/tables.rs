@@ -1,14 +1,12 @@
 //! Looking up in the tables decides as the rules say, on random rules and packets.
 
-mod random;
-
-use random::{Random, Shape};
 use rules::{
     Action, Match, Place, Prefix, Rule, Rules,
     compile::{self, Counters, Now, lookup},
     packet::{Packet, Parsed},
     reference,
 };
+use testbed::random::{self, Random, Shape};
 
 fn same(seed: u64, shape: Shape, frames: usize, hit: &mut [usize; 2]) {
     let mut random = Random(seed);

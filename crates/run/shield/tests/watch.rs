@@ -1,12 +1,9 @@
 //! The kernel's counters of protected prefixes match the traffic.
 
-mod random;
-
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use bpf::filter::{Shield, ShieldConfig, ShieldShared, Watch, WatchReading, WatchSample};
 use model::PrefixCounts;
-use random::{Random, Shape, Spec};
 use rules::{
     Prefix, Rules,
     compile::{self, Counters, Now},
@@ -14,6 +11,7 @@ use rules::{
     reference,
 };
 use shield::detect::mix::Kind;
+use testbed::random::{self, Random, Shape, Spec};
 
 /// A program that watches.
 struct Watched {
@@ -171,7 +169,7 @@ fn sources_are_estimated_for_each_reading_by_itself() {
     let mut random = Random(9);
     for sources in [2000, 40, 0, 1, 0, 0] {
         for _ in 0..sources {
-            let frame = udp(random.next() as u32, (53, 1000));
+            let frame = udp(random.draw() as u32, (53, 1000));
             watched.shield.test(&frame).unwrap();
             watched.shield.test(&frame).unwrap();
         }

@@ -15,6 +15,7 @@ mod link_node;
 mod pcap;
 mod ports;
 mod program;
+pub mod random;
 mod received;
 mod router;
 mod shield;

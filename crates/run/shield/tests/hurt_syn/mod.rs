@@ -1,17 +1,15 @@
 //! SYNs and ACKs of all kinds, whole and hurt, against a shield that challenges, and what may come back: an answer that a client can read and
-//! that is no larger than the question, or nothing. The file that uses this also has the modules `random` and `cookie_bed`.
+//! that is no larger than the question, or nothing. The file that uses this also has the module `cookie_bed`.
 #![allow(unreachable_pub, reason = "a module of tests")]
 
 use bpf::filter::{CookieCounts, Tested};
 use rules::packet::{Packet, Parsed};
+use testbed::random::{self, Random};
 use wire::{Ethernet, Ip, Transport};
 
-use crate::{
-    cookie_bed::{
-        Bed, CLIENT, SERVER,
-        frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
-    },
-    random::{self, Random},
+use crate::cookie_bed::{
+    Bed, CLIENT, SERVER,
+    frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
 };
 
 const DROP: u32 = 1;
@@ -78,9 +76,9 @@ fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Resul
 fn question(bed: &Bed, random: &mut Random) -> Frame {
     let family = random.below(2);
     let mut frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
-    frame.tags = (0..random.pick(&[0, 0, 0, 1, 1, 2])).map(|_| random.next() as u16).collect();
-    frame.ports.0 = random.next() as u16;
-    (frame.seq, frame.ack) = (random.next() as u32 & 0x7fff_ffff, random.next() as u32);
+    frame.tags = (0..random.pick(&[0, 0, 0, 1, 1, 2])).map(|_| random.draw() as u16).collect();
+    frame.ports.0 = random.draw() as u16;
+    (frame.seq, frame.ack) = (random.draw() as u32 & 0x7fff_ffff, random.draw() as u32);
     if random.percent(10) {
         frame.flags = random.pick(&[ACK, RST, FIN, SYN | ACK, SYN | RST, SYN | FIN, 0, 0xff]);
     } else {

@@ -113,13 +113,13 @@ fn prefixes(rules: &Rules, places: &[Place]) -> Vec<Prefix> {
 fn within(random: &mut Random, ranges: &[RangeInclusive<u16>]) -> Option<u16> {
     let range = ranges.get(random.below(ranges.len().max(1)))?;
     let (start, end) = (*range.start(), *range.end());
-    let inside = start + (random.next() % (u64::from(end - start) + 1)) as u16;
+    let inside = start + (random.draw() % (u64::from(end - start) + 1)) as u16;
     Some(random.pick(&[start, end, inside, inside, start.saturating_sub(1), end.saturating_add(1)]))
 }
 
 /// The first or last address of the prefix, one of the pool's if it is within, or any within.
 fn inside(random: &mut Random, prefix: Prefix) -> IpAddr {
-    let bits = u128::from(random.next()) << 64 | u128::from(random.next());
+    let bits = u128::from(random.draw()) << 64 | u128::from(random.draw());
     let host = random.pick(&[0, u128::MAX, bits, bits]);
     match prefix.address {
         IpAddr::V4(first) => {
@@ -144,7 +144,7 @@ pub fn hurt(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..=random.below(4) {
         let end = if random.percent(80) { frame.len().min(80) } else { frame.len() };
         let at = random.below(end);
-        let (flipped, any) = (frame[at] ^ 1 << random.below(8), random.next() as u8);
+        let (flipped, any) = (frame[at] ^ 1 << random.below(8), random.draw() as u8);
         frame[at] = random.pick(&[0, 1, 4, 0xff, flipped, flipped, any]);
     }
 }

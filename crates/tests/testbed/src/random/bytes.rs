@@ -1,7 +1,8 @@
 use std::net::IpAddr;
 
 use rules::packet::Part;
-use testbed::{Ip, ethernet};
+
+use crate::{Ip, ethernet};
 
 /// A frame in words.
 #[derive(Debug, Clone)]

@@ -135,7 +135,7 @@ fn place(random: &mut Random, sets: &[&String]) -> Place {
 }
 
 /// A prefix around a pool's address, long more often than short.
-pub(super) fn prefix(random: &mut Random) -> Prefix {
+fn prefix(random: &mut Random) -> Prefix {
     let v4 = random.percent(50);
     match address(random, v4) {
         IpAddr::V4(address) => {

@@ -1,6 +1,5 @@
 //! Random rules, and frames that meet them: values come from small pools, and most frames are made to fulfil some rule, so that
 //! rules really apply, first ones hide later ones, and the edges of ranges and prefixes are hit. The same seed gives the same.
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its part")]
 
 mod bytes;
 mod frames;
@@ -19,7 +18,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +28,7 @@ impl Random {
 
     /// 0 to `end` - 1.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        (self.draw() % end as u64) as usize
     }
 
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
