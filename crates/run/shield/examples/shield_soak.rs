@@ -1,11 +1,6 @@
 //! Random rules and hurt frames through the kernel program and the reference, and hurt SYNs against its cookies, for a while:
 //! `shield_soak SECONDS [SEED]`, as root. Ends with 1 at the first difference, which it prints with the seed that shows it again.
 
-#[path = "../tests/cookie_bed/mod.rs"]
-mod cookie_bed;
-#[path = "../tests/hurt_syn/mod.rs"]
-mod hurt_syn;
-
 use std::{
     net::TcpListener,
     process::ExitCode,
@@ -13,10 +8,14 @@ use std::{
 };
 
 use bpf::filter::GatewayCookies;
-use cookie_bed::{Bed, Mode, PORT, SERVER};
-use hurt_syn::Tried;
 use rules::{compile::Now, packet::Part};
-use testbed::random::{self, Kernel, Random, Shape};
+use testbed::{
+    cookies::{
+        CookieBed, Mode, PORT, SERVER,
+        hurt::{self, Tried},
+    },
+    random::{self, Kernel, Random, Shape},
+};
 
 /// Frames through each set of rules.
 const FRAME_COUNT: usize = 2000;
@@ -45,16 +44,16 @@ fn main() -> ExitCode {
     };
     let Some(()) = testbed::privileged() else { return ExitCode::from(3) };
     let splits = random::splits();
-    let host = Bed::new("soakh", Mode::Host(|_| ())).expect("a lab");
-    let gateway = Bed::new("soakg", Mode::Gateway(GatewayCookies::default())).expect("a lab");
+    let host = CookieBed::new("soakh", Mode::Host(|_| ())).expect("a lab");
+    let gateway = CookieBed::new("soakg", Mode::Gateway(GatewayCookies::default())).expect("a lab");
     let listen = |address| host.server.run(|| TcpListener::bind((address, PORT)));
     let _listeners = SERVER.map(|address| listen(address).expect("a listener"));
     let (begun, mut done, mut seed) = (Instant::now(), Done::default(), first);
     while begun.elapsed() < Duration::from_secs(seconds) {
         let mut random = Random(seed);
         let run = rules(seed, &mut random, splits, &mut done)
-            .and_then(|()| hurt_syn::attack(&host, &mut random, SYN_COUNT, splits, &mut done.host))
-            .and_then(|()| hurt_syn::attack(&gateway, &mut random, SYN_COUNT, splits, &mut done.gateway));
+            .and_then(|()| hurt::attack(&host, &mut random, SYN_COUNT, splits, &mut done.host))
+            .and_then(|()| hurt::attack(&gateway, &mut random, SYN_COUNT, splits, &mut done.gateway));
         if let Err(why) = run {
             eprintln!("seed {seed}: {why}");
             return ExitCode::from(1);

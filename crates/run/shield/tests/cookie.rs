@@ -1,18 +1,16 @@
 //! Frame by frame: what the program makes of SYNs and ACKs, by test runs in the server's namespace. Needs root.
 
-mod cookie_bed;
-
 use std::{
     hash::Hasher,
     net::{IpAddr, TcpListener},
 };
 
 use bpf::filter::{CookieMode, HostCookies, Shield, SourceCookies, Tested};
-use cookie_bed::{
-    Bed, CLIENT, Mode, SERVER,
+use siphasher::sip::SipHasher24;
+use testbed::cookies::{
+    self, CLIENT, CookieBed, Mode, SERVER,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
 };
-use siphasher::sip::SipHasher24;
 use wire::Mac;
 
 const DROP: u32 = 1;
@@ -27,14 +25,14 @@ const TAGS: [u16; 3] = [5, 100, 4094];
 type Kept = (bool, bool, Option<u8>);
 
 struct Server {
-    bed: Bed,
+    bed: CookieBed,
     _listeners: Vec<TcpListener>,
 }
 
 impl Server {
     fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, Mode::Host(|host| host.tags = Some(TAGS.into())))?;
-        let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap();
+        let bed = CookieBed::new(tag, Mode::Host(|host| host.tags = Some(TAGS.into())))?;
+        let listen = |address| bed.server.run(|| TcpListener::bind((address, cookies::PORT))).unwrap();
         let listeners = SERVER.iter().map(|a| listen(*a)).collect();
         Some(Self { bed, _listeners: listeners })
     }
@@ -130,7 +128,7 @@ fn syns_pass_while_answers_are_withheld_and_cookies_of_before_stay_right() {
         assert_eq!(server.test(&guessed.bytes()).action, DROP, "as ever");
         connected.set_withheld(false);
         // Of another client: of that one a connection may have come to be.
-        let other = Frame { ports: (40_001, cookie_bed::PORT), ..syn };
+        let other = Frame { ports: (40_001, cookies::PORT), ..syn };
         server.answer(&other, &other.bytes());
     }
     let counts = server.bed.counts();
@@ -175,7 +173,7 @@ fn only_a_right_cookie_passes() {
         let others = [
             Frame { ack: good.ack.wrapping_add(1 << 20), ..good.clone() },
             Frame { seq: good.seq.wrapping_sub(1 << 20), ..good.clone() },
-            Frame { ports: (40_001, cookie_bed::PORT), ..good.clone() },
+            Frame { ports: (40_001, cookies::PORT), ..good.clone() },
             Frame { source: if family == 0 { "198.18.0.9" } else { "2001:2::9" }.parse().unwrap(), ..good.clone() },
             Frame { flags: SYN | ACK, ..good.clone() },
             Frame { flags: RST | ACK, ..good.clone() },

@@ -1,28 +1,28 @@
 //! Gateway mode: sources that must show that they exist, with the kernel's own clients. Needs root.
 
-mod cookie_bed;
-
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
 use bpf::filter::GatewayCookies;
-use cookie_bed::{
-    Bed, CLIENT, Mode, SERVER,
-    frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
-    spoofed, talk,
-};
 use model::clock::monotonic_ns;
 use rules::packet::{Packet, Parsed};
 use shield::between::ring::proof::{Challenged, Overload, SynProof};
-use testbed::wait;
+use testbed::{
+    cookies::{
+        CLIENT, CookieBed, Mode, SERVER,
+        frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
+        spoofed, talk,
+    },
+    wait,
+};
 
 const DROP: u32 = 1;
 const PASS: u32 = 2;
 
-fn gateway(tag: &str, strict: bool) -> Option<Bed> {
-    Bed::new(tag, Mode::Gateway(GatewayCookies { strict, ..GatewayCookies::default() }))
+fn gateway(tag: &str, strict: bool) -> Option<CookieBed> {
+    CookieBed::new(tag, Mode::Gateway(GatewayCookies { strict, ..GatewayCookies::default() }))
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn the_question_and_its_answer_frame_by_frame() {
 fn a_source_stays_known_while_its_syns_come_and_is_challenged_again_later() {
     // Turns of four seconds: half the time the stamp is that of the turn before.
     let known_s = 3;
-    let Some(bed) = Bed::new("ckturns", Mode::Gateway(GatewayCookies { known_s, strict: true })) else { return };
+    let Some(bed) = CookieBed::new("ckturns", Mode::Gateway(GatewayCookies { known_s, strict: true })) else { return };
     let test = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap();
     let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[0], SERVER[0]);
     // The program's seconds are 2^30 ns long, and one that has begun does not count.

@@ -1,7 +1,5 @@
 //! Host mode with the kernel's own clients and servers. Needs root.
 
-mod cookie_bed;
-
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
@@ -13,16 +11,19 @@ use std::{
     thread,
 };
 
-use cookie_bed::{
-    Bed, CLIENT, Mode, PORT, SERVER, at, echo_on,
-    frames::{ACK, Frame, RST},
-    talk, talk_long,
-};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, listen, setsockopt,
     socket, sockopt,
 };
-use testbed::{End, Running, wait, wait_for};
+use testbed::{
+    End, Running,
+    cookies::{
+        self, CLIENT, CookieBed, Mode, PORT, SERVER, at, echo_on,
+        frames::{ACK, Frame, RST},
+        talk, talk_long,
+    },
+    wait, wait_for,
+};
 
 /// XDP_PASS and XDP_REDIRECT.
 const DROPPED: u32 = 1;
@@ -34,8 +35,8 @@ fn ss(end: &End) -> String {
     end.output("ss -tieOHn state established")
 }
 
-fn host(tag: &str) -> Option<Bed> {
-    Bed::new(tag, Mode::Host(|_| ()))
+fn host(tag: &str) -> Option<CookieBed> {
+    CookieBed::new(tag, Mode::Host(|_| ()))
 }
 
 fn words<'a>(text: &'a str, wanted: &[&str]) -> Vec<&'a str> {
@@ -146,7 +147,7 @@ fn tcp_socket() -> OwnedFd {
     fd
 }
 
-fn listener(bed: &Bed, shared: bool, backlog: i32) -> TcpListener {
+fn listener(bed: &CookieBed, shared: bool, backlog: i32) -> TcpListener {
     let make = || {
         let fd = tcp_socket();
         setsockopt(&fd, sockopt::ReusePort, &shared).unwrap();
@@ -191,7 +192,7 @@ fn who_finds_the_queue_full_gets_in_later() {
     wait("the queue overflows", || bed.server.counter("TcpExtListenOverflows") > 0);
     echo_on(listener);
     for stream in &mut streams {
-        stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
+        stream.set_read_timeout(Some(cookies::ANSWER_TIMEOUT)).unwrap();
         let mut bytes = [0; 4];
         stream.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"keel");
@@ -241,7 +242,7 @@ fn the_syn_of_a_half_open_connection_does_not_go_to_the_kernel_again() {
     bed.cookies.connected().unwrap().mark_incomplete();
     let before = bed.counts();
     for source in 0..8 {
-        let from = cookie_bed::spoofed(source).to_string();
+        let from = cookies::spoofed(source).to_string();
         let syn = Frame { options: vec![], ..Frame::new(bed.server.link.mac, bed.client.link.mac, &from, SERVER[0]) };
         assert_eq!(bed.server.run(|| bed.shield.test(&syn.bytes()).unwrap().action), DROPPED);
     }
@@ -298,7 +299,7 @@ fn segments_behind_the_first_ack_arrive_with_it() {
     let segments = (0..8u32).map(|n| Frame { data: vec![n as u8; 40], seq: ack.seq + 40 * n, ..ack.clone() }.bytes());
     bed.send(&segments.collect::<Vec<_>>(), 8, 1e6);
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
+    stream.set_read_timeout(Some(cookies::ANSWER_TIMEOUT)).unwrap();
     let mut bytes = vec![0; 320];
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, (0..8u8).flat_map(|n| [n; 40]).collect::<Vec<_>>());
@@ -371,7 +372,7 @@ fn data_in_the_first_ack_arrives() {
         let (mut stream, peer) = wait_for("it is accepted", || listener.accept().ok());
         assert_eq!(peer, format!("{source}:40000").parse().unwrap());
         stream.set_nonblocking(false).unwrap();
-        stream.set_read_timeout(Some(cookie_bed::ANSWER_TIMEOUT)).unwrap();
+        stream.set_read_timeout(Some(cookies::ANSWER_TIMEOUT)).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(stream.read(&mut bytes).unwrap(), 4);
         assert_eq!(&bytes[..4], b"keel");

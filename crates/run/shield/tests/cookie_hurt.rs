@@ -1,20 +1,21 @@
 //! SYNs and ACKs of all kinds against a shield that challenges: every answer is well-formed and no larger than its question. Needs root.
 
-mod cookie_bed;
-mod hurt_syn;
-
 use std::net::TcpListener;
 
 use bpf::filter::GatewayCookies;
-use cookie_bed::{Bed, Mode, PORT, SERVER};
-use hurt_syn::{Tried, attack};
-use testbed::random::{self, Random};
+use testbed::{
+    cookies::{
+        CookieBed, Mode, PORT, SERVER,
+        hurt::{Tried, attack},
+    },
+    random::{self, Random},
+};
 
 const FRAME_COUNT: u64 = 20_000;
 
 #[test]
 fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
-    let Some(bed) = Bed::new("ckhurt", Mode::Host(|_| ())) else { return };
+    let Some(bed) = CookieBed::new("ckhurt", Mode::Host(|_| ())) else { return };
     let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap();
     let _listeners = SERVER.map(listen);
     let mut tried = Tried::default();
@@ -25,7 +26,8 @@ fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
 
 #[test]
 fn a_gateway_asks_whoever_says_syn_and_never_by_more() {
-    let Some(bed) = Bed::new("ckhurtg", Mode::Gateway(GatewayCookies { strict: true, ..GatewayCookies::default() }))
+    let Some(bed) =
+        CookieBed::new("ckhurtg", Mode::Gateway(GatewayCookies { strict: true, ..GatewayCookies::default() }))
     else {
         return;
     };

@@ -1,20 +1,20 @@
 //! Cookies of which the kernel makes the connections by itself: Linux before 6.9, generic mode, drivers without metadata. Needs root.
 
-mod cookie_bed;
-
 use std::{net::TcpListener, thread, time::Duration};
 
-use cookie_bed::{
-    Bed, CLIENT, Mode, SERVER, at, echo_on,
-    frames::{ACK, Frame},
-    talk, talk_long,
-};
 use nix::sys::socket::{Backlog, listen};
-use testbed::wait;
+use testbed::{
+    cookies::{
+        CLIENT, CookieBed, Mode, SERVER, at, echo_on,
+        frames::{ACK, Frame},
+        talk, talk_long,
+    },
+    wait,
+};
 
 /// The kernel's answer with net.ipv4.tcp_syncookies=2.
-fn always(tag: &str) -> Option<Bed> {
-    let bed = Bed::new(tag, Mode::Kernel)?;
+fn always(tag: &str) -> Option<CookieBed> {
+    let bed = CookieBed::new(tag, Mode::Kernel)?;
     bed.server.set("net.ipv4.tcp_syncookies", "2");
     Some(bed)
 }
@@ -42,7 +42,7 @@ fn the_kernel_makes_connections_of_cookies_of_both_families() {
 
 #[test]
 fn while_the_queue_has_room_syns_pass_and_a_flood_that_fills_it_keeps_nobody_out() {
-    let Some(bed) = Bed::new("ckfull", Mode::Kernel) else { return };
+    let Some(bed) = CookieBed::new("ckfull", Mode::Kernel) else { return };
     let listener = bed.server.run(|| TcpListener::bind(at(SERVER[0]))).unwrap();
     // A queue that is soon full.
     listen(&listener, Backlog::new(64).unwrap()).unwrap();

@@ -7,6 +7,7 @@
 //! Only as a dev-dependency: what is here panics when something is not as expected.
 
 mod bed;
+pub mod cookies;
 mod dice;
 mod ends;
 mod frame;

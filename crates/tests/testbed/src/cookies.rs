@@ -1,9 +1,7 @@
 //! A client and a server in namespaces of their own, the shield on the server's interface with one rule: challenge everything.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(unreachable_pub, reason = "a module of tests")]
-
 pub mod frames;
+pub mod hurt;
 
 use std::{
     io::{Read, Write},
@@ -21,7 +19,8 @@ use bpf::{
     },
 };
 use rules::tables::{RuleAction, RuleEntry, RuleTables};
-use testbed::End;
+
+use crate::{Bed, End};
 
 pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
@@ -30,16 +29,16 @@ pub const PORT: u16 = 80;
 /// Time in which packets are sent and answers awaited.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub struct Bed {
+pub struct CookieBed {
     // What is attached goes before the namespaces.
     pub link: ShieldLink,
     pub ack: Option<ShieldAck>,
     pub shield: Shield,
     pub cookies: Cookies,
-    _shared: ShieldShared,
+    shared: ShieldShared,
     pub client: End,
     pub server: End,
-    _bed: testbed::Bed,
+    _bed: Bed,
 }
 
 /// The mode of cookies; a test changes those of a host from what fits the interface.
@@ -50,9 +49,9 @@ pub enum Mode {
     Gateway(GatewayCookies),
 }
 
-impl Bed {
+impl CookieBed {
     pub fn new(tag: &str, mode: Mode) -> Option<Self> {
-        let (bed, [client, server]) = testbed::Bed::pair(tag)?;
+        let (bed, [client, server]) = Bed::pair(tag)?;
         for (end, own, others, other) in [(&client, CLIENT, SERVER, &server), (&server, SERVER, CLIENT, &client)] {
             end.feature("rx-gro", true);
             for (address, len) in own.iter().zip([16, 64]) {
@@ -64,7 +63,7 @@ impl Bed {
         }
         let interface = server.interface().to_owned();
         let (link, ack, shield, cookies, shared) = server.run(move || protect(&interface, mode));
-        Some(Self { link, ack, shield, cookies, _shared: shared, client, server, _bed: bed })
+        Some(Self { link, ack, shield, cookies, shared, client, server, _bed: bed })
     }
 
     pub fn counts(&self) -> CookieCounts {
@@ -159,7 +158,7 @@ fn load(cookies: &Cookies, slots: Vec<SlotMaps>, shared: &ShieldShared) -> Shiel
     Shield::load(&tables, &config, shared).unwrap()
 }
 
-impl Bed {
+impl CookieBed {
     /// Another program for test runs, with its maps if there are none.
     pub fn another(&self, mode: &CookieMode, cookies: Option<&Cookies>) -> Shield {
         let create = || Cookies::create(self.server.interface(), mode.clone(), 1 << 12).unwrap();
@@ -171,7 +170,7 @@ impl Bed {
     pub fn passing(&self) -> Shield {
         let config = ShieldConfig { slots: vec![self.link.maps()], ..ShieldConfig::default() };
         let tables = RuleTables { words: 1, ..RuleTables::default() };
-        self.server.run(|| Shield::load(&tables, &config, &self._shared)).unwrap()
+        self.server.run(|| Shield::load(&tables, &config, &self.shared)).unwrap()
     }
 
     /// Puts frames on the wire at the client, one after the other, in turn, until `count` are sent.

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use testbed::{Ip, ethernet};
 use wire::{Mac, Sum};
+
+use crate::{Ip, ethernet};
 
 pub const SYN: u8 = 2;
 pub const ACK: u8 = 16;

@@ -1,16 +1,15 @@
 //! SYNs and ACKs of all kinds, whole and hurt, against a shield that challenges, and what may come back: an answer that a client can read and
-//! that is no larger than the question, or nothing. The file that uses this also has the module `cookie_bed`.
-#![allow(unreachable_pub, reason = "a module of tests")]
+//! that is no larger than the question, or nothing.
 
 use bpf::filter::{CookieCounts, Tested};
 use rules::packet::{Packet, Parsed};
-use testbed::random::{self, Random};
 use wire::{Ethernet, Ip, Transport};
 
-use crate::cookie_bed::{
-    Bed, CLIENT, SERVER,
+use super::{
+    CLIENT, CookieBed, SERVER,
     frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
 };
+use crate::random::{self, Random};
 
 const DROP: u32 = 1;
 const PASS: u32 = 2;
@@ -35,7 +34,13 @@ pub struct Tried {
 }
 
 /// Sends `frames` frames; what is wrong with the first answer that is wrong. `splits`: also in several buffers.
-pub fn attack(bed: &Bed, random: &mut Random, frames: u64, splits: bool, tried: &mut Tried) -> Result<(), String> {
+pub fn attack(
+    bed: &CookieBed,
+    random: &mut Random,
+    frames: u64,
+    splits: bool,
+    tried: &mut Tried,
+) -> Result<(), String> {
     let before = (bed.counts(), tried.answered, tried.finished);
     let run = || (0..frames).try_for_each(|_| one(bed, random, splits, tried));
     bed.server.run(run)?;
@@ -45,7 +50,7 @@ pub fn attack(bed: &Bed, random: &mut Random, frames: u64, splits: bool, tried: 
     if counted == seen { Ok(()) } else { Err(format!("answered and right: counted {counted:?}, seen {seen:?}")) }
 }
 
-fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Result<(), String> {
+fn one(bed: &CookieBed, random: &mut Random, splits: bool, tried: &mut Tried) -> Result<(), String> {
     let syn = question(bed, random);
     let mut bytes = syn.bytes();
     if random.percent(30) {
@@ -73,7 +78,7 @@ fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Resul
 }
 
 /// A segment for the server: a SYN nine times of ten, with options that clients send or random ones.
-fn question(bed: &Bed, random: &mut Random) -> Frame {
+fn question(bed: &CookieBed, random: &mut Random) -> Frame {
     let family = random.below(2);
     let mut frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
     frame.tags = (0..random.pick(&[0, 0, 0, 1, 1, 2])).map(|_| random.draw() as u16).collect();
@@ -112,7 +117,7 @@ fn question(bed: &Bed, random: &mut Random) -> Frame {
 
 /// Sends it; the answer.
 fn send(
-    bed: &Bed,
+    bed: &CookieBed,
     random: &mut Random,
     splits: bool,
     bytes: &[u8],
