@@ -1,13 +1,13 @@
 //! The program of messages between nodes, frame by frame: what it delivers, answers, drops by which reason and leaves to the stack.
 
-mod link_bed;
-
 use std::collections::BTreeMap;
 
 use bpf::{LinkAnswers, LinkCounts, LinkPort, LinkRing, LinkSettings, XdpMode};
-use link_bed::{FAR, PORT, data, frame, message, payload, read};
 use sys::tun::Tap;
-use testbed::privileged;
+use testbed::{
+    messages::{FAR, PORT, data, frame, message, payload, read},
+    privileged,
+};
 use wire::Sum;
 
 /// Verdicts of include/uapi/linux/bpf.h.

@@ -1,11 +1,11 @@
 //! A second protocol on the hooks of the first: rounds of a cluster, added up where frames arrive.
 
-mod link_bed;
-
 use bpf::{BarrierCounts, BarrierDone, LinkBarrier, LinkPort, LinkRing, LinkSettings, XdpMode};
-use link_bed::{FAR, PORT, data, frame, read};
 use sys::tun::Tap;
-use testbed::privileged;
+use testbed::{
+    messages::{FAR, PORT, data, frame, read},
+    privileged,
+};
 
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;

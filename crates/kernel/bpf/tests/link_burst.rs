@@ -1,12 +1,12 @@
 //! Frames that leave as a burst, on a real wire of two namespaces.
 
-mod link_bed;
-
 use std::time::{Duration, Instant};
 
 use bpf::{LinkBurst, LinkPort, LinkSettings, XdpMode};
-use link_bed::{PORT, data, frame, payload};
-use testbed::{Bed, End};
+use testbed::{
+    Bed, End,
+    messages::{PORT, data, frame, payload},
+};
 
 fn burst(end: &End) -> LinkBurst {
     end.run(|| {

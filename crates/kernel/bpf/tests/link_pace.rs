@@ -1,7 +1,5 @@
 //! Cost of a delivered message. Measurements, printed and not asserted: `cargo test --release -p bpf --test link_pace -- --ignored --nocapture`.
 
-mod link_bed;
-
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -10,7 +8,6 @@ use std::{
 
 use bpf::{LinkBurst, LinkPort, LinkSettings, XdpMode};
 use libbpf_rs::{MapHandle, RingBufferBuilder, query::MapInfoIter};
-use link_bed::{ETHERTYPE, PORT, data, frame, payload};
 use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
@@ -20,7 +17,11 @@ use sys::{
     packet_batch::PacketBatch,
     tun::Tap,
 };
-use testbed::{Bed, End, privileged};
+use testbed::{
+    Bed, End,
+    messages::{ETHERTYPE, PORT, data, frame, payload},
+    privileged,
+};
 
 fn stay_on(cpu: usize) {
     let mut cpus = CpuSet::new();

@@ -1,8 +1,5 @@
 //! Messages between nodes on a veth pair: delivered, answered, beside the other programs of a chain, and without a lost wake-up.
 
-mod link_bed;
-mod shield_bed;
-
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -14,15 +11,18 @@ use bpf::{
     TapStamp, XdpDrop, XdpMode, XdpPass,
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
-use link_bed::{ETHERTYPE, PORT, Read, data, frame, message, payload, read};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use rules::tables::RuleAction;
-use shield_bed::Tables;
 use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
-use testbed::{Bed, End, WAIT_TIMEOUT, wait, wait_for};
+use testbed::{
+    Bed, End, WAIT_TIMEOUT,
+    filter::Tables,
+    messages::{ETHERTYPE, PORT, Read, data, frame, message, payload, read},
+    wait, wait_for,
+};
 
 /// The longest frame of these tests.
 const FRAME_BYTES_MAX: usize = 9100;

@@ -1,14 +1,14 @@
 //! The shield's program by test runs: which rule decides, limits, what goes on across a reload, the heartbeat.
 
-mod shield_bed;
-
 use std::{thread::sleep, time::Duration};
 
 use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
 use model::clock::monotonic_ns;
 use rules::tables::{Field, RuleAction, RuleEntry};
-use shield_bed::{DROP, Frame, PASS, Tables, counting};
-use testbed::privileged;
+use testbed::{
+    filter::{DROP, Frame, PASS, Tables, counting},
+    privileged,
+};
 
 fn verdict(shield: &Shield, frame: &Frame) -> (u32, Option<usize>) {
     let Tested { action, rule, parsed, .. } = shield.test(&frame.bytes()).unwrap();

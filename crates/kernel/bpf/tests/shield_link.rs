@@ -1,7 +1,5 @@
 //! The shield's program on an interface: replaced while packets come, pinned, and taken over by another process.
 
-mod shield_bed;
-
 use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command};
 
 use bpf::{
@@ -9,8 +7,10 @@ use bpf::{
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
 use rules::tables::{Field, RuleAction};
-use shield_bed::{Tables, in_pair};
-use testbed::{run, wait};
+use testbed::{
+    filter::{Tables, in_pair},
+    run, wait,
+};
 
 const PORT: u16 = 7777;
 /// The variable that names what this process pinned to the other one.

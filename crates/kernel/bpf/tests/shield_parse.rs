@@ -1,11 +1,11 @@
 //! The shield's parser: frames whole, cut at every length, and contradicting themselves.
 
-mod shield_bed;
-
 use bpf::filter::{Shield, ShieldParsed, ShieldShared};
 use rules::tables::{Field, RuleAction};
-use shield_bed::{DROP, Frame, PASS, Tables, counting};
-use testbed::privileged;
+use testbed::{
+    filter::{DROP, Frame, PASS, Tables, counting},
+    privileged,
+};
 
 fn all_kinds() -> Vec<(&'static str, Frame)> {
     let tags = vec![(0x88a8, 100), (0x8100, 200)];

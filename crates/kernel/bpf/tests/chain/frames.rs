@@ -11,13 +11,12 @@ use bpf::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use model::verdict::{Verdict, Why, XdpAction};
 use rules::tables::{Field, RuleAction};
-use testbed::{run, wait};
-
-use crate::{
-    DROPPED, Filter, OTHER, PASSED, beside_traffic, program, read, send,
-    shield_bed::{Tables, in_pair},
-    tap, turns,
+use testbed::{
+    filter::{Tables, in_pair},
+    run, wait,
 };
+
+use crate::{DROPPED, Filter, OTHER, PASSED, beside_traffic, program, read, send, tap, turns};
 
 #[test]
 fn captures_before_and_behind_say_what_became_of_each_frame() {

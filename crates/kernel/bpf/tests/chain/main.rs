@@ -4,8 +4,6 @@ mod frames;
 mod owners;
 mod put_back;
 mod races;
-#[path = "../shield_bed/mod.rs"]
-mod shield_bed;
 
 use std::{
     env,
@@ -21,8 +19,7 @@ use bpf::{
 };
 use model::verdict::Verdict;
 use rules::tables::{Field, RuleAction};
-use shield_bed::Tables;
-use testbed::Ends;
+use testbed::{Ends, filter::Tables};
 
 /// Datagrams to the first port are dropped, to the second one passed by a rule, to all others by default.
 const DROPPED: u16 = 7777;

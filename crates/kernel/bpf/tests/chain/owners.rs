@@ -14,9 +14,9 @@ use bpf::{
     filter::ShieldLink,
     link::attached,
 };
-use testbed::{run, wait};
+use testbed::{filter::in_pair, run, wait};
 
-use crate::{Filter, PART, PASSED, beside_traffic, read, shield_bed::in_pair, tap};
+use crate::{Filter, PART, PASSED, beside_traffic, read, tap};
 
 /// This test binary again, as another process of this namespace.
 fn other(part: &str) -> Child {

@@ -15,9 +15,9 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle,
     query::{ProgInfoIter, ProgInfoQueryOptions},
 };
-use testbed::{run, wait};
+use testbed::{filter::in_pair, run, wait};
 
-use crate::{DROPPED, Filter, OTHER, send, shield_bed::in_pair, tap, turns};
+use crate::{DROPPED, Filter, OTHER, send, tap, turns};
 
 /// Does `look`, and keeps its CPU busy afterwards, so that what the kernel does later on that CPU waits, until `begin` is done on another CPU.
 fn on_a_busy_core<T>(look: impl Fn() + Send, begin: impl FnOnce() -> T) -> T {

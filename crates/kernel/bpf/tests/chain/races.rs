@@ -8,9 +8,9 @@ use bpf::{
     filter::{ShieldLink, ShieldShared},
     link::attached,
 };
-use testbed::wait;
+use testbed::{filter::in_pair, wait};
 
-use crate::{Filter, PASSED, program, read, send, shield_bed::in_pair, tap, turns};
+use crate::{Filter, PASSED, program, read, send, tap, turns};
 
 /// Begins in threads of this namespace, all at the same moment.
 fn at_once<T: Send>(starts: &[&(dyn Fn() -> T + Sync)]) -> Vec<T> {

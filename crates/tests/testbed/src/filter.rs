@@ -1,17 +1,17 @@
 //! Fixtures of the shield's tests: tables of simple rules, and frames.
-#![allow(dead_code, reason = "each test file takes what it needs of this")]
 
 use bpf::filter::ShieldConfig;
 use rules::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
-use testbed::{Ip, ethernet, run};
 
-pub(crate) const DROP: u32 = 1;
-pub(crate) const PASS: u32 = 2;
+use crate::{Ip, ethernet, in_namespace, run};
+
+pub const DROP: u32 = 1;
+pub const PASS: u32 = 2;
 
 /// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for,
 /// and no IPv6.
-pub(crate) fn in_pair(test: impl FnOnce() + Send + 'static) {
-    testbed::in_namespace(move || {
+pub fn in_pair(test: impl FnOnce() + Send + 'static) {
+    in_namespace(move || {
         std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         run("ip link add ekA type veth peer name ekB");
@@ -24,34 +24,34 @@ pub(crate) fn in_pair(test: impl FnOnce() + Send + 'static) {
 }
 
 /// A program that tells what decides.
-pub(crate) fn counting() -> ShieldConfig {
+pub fn counting() -> ShieldConfig {
     ShieldConfig { report: true, ..Default::default() }
 }
 
 const VALUES: [usize; 7] = [65_536, 65_536, 512, 769, 192, 4097, 65_536];
 
 /// Tables of rules, each a list of values for some fields.
-pub(crate) struct Tables {
-    pub(crate) rules: Vec<RuleEntry>,
-    pub(crate) tables: RuleTables,
+pub struct Tables {
+    pub rules: Vec<RuleEntry>,
+    pub tables: RuleTables,
     conditions: Vec<[Option<Vec<usize>>; 7]>,
 }
 
-pub(crate) struct RuleOf<'a>(&'a mut Tables, usize);
+pub struct RuleOf<'a>(&'a mut Tables, usize);
 
 impl Tables {
     /// `count` rules that pass everything.
-    pub(crate) fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         let rules = (0..count).map(|n| RuleEntry { counter: n as u16, ..Default::default() }).collect();
         Self { rules, tables: RuleTables::default(), conditions: vec![Default::default(); count] }
     }
 
-    pub(crate) fn rule(&mut self, n: usize, action: RuleAction) -> RuleOf<'_> {
+    pub fn rule(&mut self, n: usize, action: RuleAction) -> RuleOf<'_> {
         self.rules[n].action = action;
         RuleOf(self, n)
     }
 
-    pub(crate) fn build(&self) -> RuleTables {
+    pub fn build(&self) -> RuleTables {
         let words = self.rules.len().div_ceil(64).max(1);
         let mut tables = RuleTables { words, rules: self.rules.clone(), ..self.tables.clone() };
         for (f, values) in VALUES.into_iter().enumerate() {
@@ -82,12 +82,12 @@ impl Tables {
 }
 
 impl RuleOf<'_> {
-    pub(crate) fn when(self, field: Field, values: &[usize]) -> Self {
+    pub fn when(self, field: Field, values: &[usize]) -> Self {
         self.0.conditions[self.1][field as usize - 2] = Some(values.to_vec());
         self
     }
 
-    pub(crate) fn set(self, set: impl FnOnce(&mut RuleEntry)) -> Self {
+    pub fn set(self, set: impl FnOnce(&mut RuleEntry)) -> Self {
         set(&mut self.0.rules[self.1]);
         self
     }
@@ -95,20 +95,20 @@ impl RuleOf<'_> {
 
 /// A frame that is put together layer by layer.
 #[derive(Clone)]
-pub(crate) struct Frame {
-    pub(crate) tags: Vec<(u16, u16)>,
-    pub(crate) six: bool,
-    pub(crate) source: [u8; 16],
-    pub(crate) dscp: u8,
+pub struct Frame {
+    pub tags: Vec<(u16, u16)>,
+    pub six: bool,
+    pub source: [u8; 16],
+    pub dscp: u8,
     /// IPv4 options, a multiple of 4 bytes.
-    pub(crate) options: Vec<u8>,
+    pub options: Vec<u8>,
     /// IPv4's flags and offset.
-    pub(crate) fragment: u16,
-    pub(crate) protocol: u8,
+    pub fragment: u16,
+    pub protocol: u8,
     /// IPv6 extension headers: their number and their bytes, the first of which is filled in.
-    pub(crate) extensions: Vec<(u8, Vec<u8>)>,
-    pub(crate) payload: Vec<u8>,
-    pub(crate) padding: usize,
+    pub extensions: Vec<(u8, Vec<u8>)>,
+    pub payload: Vec<u8>,
+    pub padding: usize,
 }
 
 impl Frame {
@@ -127,20 +127,20 @@ impl Frame {
         }
     }
 
-    pub(crate) fn udp(from: u16, to: u16) -> Self {
+    pub fn udp(from: u16, to: u16) -> Self {
         Self::new(17, [&from.to_be_bytes()[..], &to.to_be_bytes(), &[0, 8, 0, 0]].concat())
     }
 
-    pub(crate) fn tcp(from: u16, to: u16, flags: u8) -> Self {
+    pub fn tcp(from: u16, to: u16, flags: u8) -> Self {
         let rest = [0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0, 9, 0, 0, 0, 0];
         Self::new(6, [&from.to_be_bytes()[..], &to.to_be_bytes(), &rest].concat())
     }
 
-    pub(crate) fn icmp(kind: u8) -> Self {
+    pub fn icmp(kind: u8) -> Self {
         Self::new(1, vec![kind, 0, 0, 0, 0, 1, 0, 1])
     }
 
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         let mut more = Vec::new();
         let ip = if self.six {
             for (n, (_, bytes)) in self.extensions.iter().enumerate() {
