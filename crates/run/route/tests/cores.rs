@@ -1,6 +1,7 @@
 //! Other CPUs than the receiving one forward: each flow on one of them and in order, whatever the mode is and however the CPUs change.
 
-mod world;
+mod settings;
+mod totals;
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +17,9 @@ use model::{
     route::{RouteCpu, RouteLost, RouteMode},
 };
 use route::{RouteError, RouteSettings, Router};
-use testbed::{Space, wait, wait_for};
-use world::{World, totals};
+use settings::settings;
+use testbed::{HostsBed, Space, wait, wait_for};
+use totals::totals;
 
 const A: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 const B: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
@@ -30,8 +32,8 @@ fn list(text: &str) -> CpuSet {
     CpuSet::parse_list(text).unwrap()
 }
 
-fn on(cpus: &str, world: &World) -> RouteSettings {
-    RouteSettings { cpus: list(cpus), ..world.settings() }
+fn on(cpus: &str, world: &HostsBed) -> RouteSettings {
+    RouteSettings { cpus: list(cpus), ..settings(&world.ports()) }
 }
 
 fn sockets(space: &Space, address: Ipv4Addr, first: u16) -> Vec<UdpSocket> {
@@ -46,7 +48,7 @@ fn sockets(space: &Space, address: Ipv4Addr, first: u16) -> Vec<UdpSocket> {
 }
 
 /// Both hosts' sockets: flow n goes from port 4000 + n to port 5000 + n, and back.
-fn hosts(world: &World) -> [Vec<UdpSocket>; 2] {
+fn hosts(world: &HostsBed) -> [Vec<UdpSocket>; 2] {
     [sockets(world.a.space(), A, 4000), sockets(world.b.space(), B, 5000)]
 }
 
@@ -164,9 +166,9 @@ fn taker(router: &Router, frames: u64, mut send: impl FnMut()) -> u32 {
 
 #[test]
 fn a_flow_is_on_one_cpu_in_both_directions_and_in_order_in_every_mode() {
-    let Some(world) = World::new("rcord") else { return };
+    let Some(world) = HostsBed::with_ipv6("rcord") else { return };
     let hosts = hosts(&world);
-    world.ra.space().run(|| {
+    world.ra.run(|| {
         let mut router = Router::start(on("0-1", &world)).unwrap();
         for mode in [RouteMode::Standard, RouteMode::Routed, RouteMode::Shadow] {
             router.set_mode(mode).unwrap();
@@ -206,9 +208,9 @@ fn a_flow_is_on_one_cpu_in_both_directions_and_in_order_in_every_mode() {
 
 #[test]
 fn no_frame_is_lost_while_cpus_and_modes_change() {
-    let Some(world) = World::new("rcchg") else { return };
+    let Some(world) = HostsBed::with_ipv6("rcchg") else { return };
     let hosts = hosts(&world);
-    world.ra.space().run(|| {
+    world.ra.run(|| {
         let mut router = Router::start(on("", &world)).unwrap();
         router.set_mode(RouteMode::Routed).unwrap();
         let modes = [RouteMode::Routed, RouteMode::Standard, RouteMode::Shadow];
@@ -230,9 +232,9 @@ fn no_frame_is_lost_while_cpus_and_modes_change() {
 
 #[test]
 fn what_a_full_queue_loses_is_counted() {
-    let Some(world) = World::new("rcful") else { return };
+    let Some(world) = HostsBed::with_ipv6("rcful") else { return };
     let hosts = hosts(&world);
-    world.ra.space().run(|| {
+    world.ra.run(|| {
         let small = RouteSettings { queue: 8, ..on("0", &world) };
         let mut router = Router::start(small).unwrap();
         router.set_mode(RouteMode::Routed).unwrap();
@@ -257,8 +259,8 @@ fn what_a_full_queue_loses_is_counted() {
 
 #[test]
 fn a_cpu_that_is_not_there_is_refused_and_nothing_is_left() {
-    let Some(world) = World::new("rcnot") else { return };
-    world.ra.space().run(|| {
+    let Some(world) = HostsBed::with_ipv6("rcnot") else { return };
+    world.ra.run(|| {
         let refused = Router::start(on("0,4000", &world));
         assert!(matches!(refused, Err(RouteError::NoSuchCpu { cpu: 4000, .. })), "{refused:?}");
         // Nobody sits on the port: another program may come.
@@ -272,9 +274,9 @@ fn a_cpu_that_is_not_there_is_refused_and_nothing_is_left() {
 
 #[test]
 fn who_sits_behind_sees_what_stays_and_not_what_was_handed_on() {
-    let Some(world) = World::new("rcbeh") else { return };
+    let Some(world) = HostsBed::with_ipv6("rcbeh") else { return };
     let hosts = hosts(&world);
-    world.ra.space().run(|| {
+    world.ra.run(|| {
         let router = Router::start(on("1", &world)).unwrap();
         let [a, b] = &hosts;
         let crosses = || {

@@ -1,11 +1,13 @@
 //! A routing daemon in command: BIRD learns routes by BGP from another BIRD, which sends them elsewhere again and again under traffic. No frame
 //! goes where neither the route before nor the one after led.
 
+mod beside;
 #[path = "daemon/bird.rs"]
 mod bird;
+mod settings;
+mod totals;
 #[path = "daemon/traffic.rs"]
 mod traffic;
-mod world;
 
 use std::{
     fs,
@@ -15,13 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use beside::{Control, beside};
 use bird::{Bird, announces, learns, routes};
 use model::route::RouteMode;
 use nix::time::{ClockId, clock_gettime};
-use route::RouteSettings;
+use route::{RouteSettings, Router};
+use settings::settings;
 use testbed::{Bed, End, wait};
+use totals::totals;
 use traffic::{PREFIX_LEN, ROUTES_MAX, Traffic, hop, network, route_of};
-use world::{Control, beside, settings};
 
 /// Environment variable for another number of routes.
 const ROUTES_VARIABLE: &str = "EK_DAEMON_ROUTES";
@@ -103,6 +107,11 @@ fn worked(control: &Control<'_>) -> Duration {
     control.ask(|_| Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap()))
 }
 
+/// Waits until the fast path forwards, if changes came faster than they were read.
+fn wait_for_routed(control: &Control<'_>) {
+    wait("the fast path forwards", || control.ask(Router::mode) == RouteMode::Routed);
+}
+
 #[test]
 fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
     let Some(around) = around("rtdmn") else { return };
@@ -111,7 +120,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
     let file = around.bed.path("routes");
     write(&file, count, 0);
     let router = around.bed.space("r");
-    beside(&router, around.settings(), RouteMode::Routed, |control| {
+    beside(&router, around.settings(), None, RouteMode::Routed, |control| {
         let peer = Bird::start(&around.bed, "p", &announces(PEER, ROUTER, &file));
         let own = Bird::start(&around.bed, "r", &learns(ROUTER, PEER));
         own.wait("the session stands", Bird::is_established);
@@ -125,7 +134,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
         traffic.run(&s, [n0, n1, n2], || {
             for phase in 0..=FLAP_COUNT {
                 if phase > 0 {
-                    let (before, worked_before) = (control.totals().forwarded, worked(control));
+                    let (before, worked_before) = (control.ask(totals).forwarded, worked(control));
                     traffic.begin(2 * phase - 1);
                     let begun = Instant::now();
                     write(&file, count, phase);
@@ -133,12 +142,12 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
                     own.wait("the routes are others", |_| has(&around, count, phase));
                     let (took, cpu) = (begun.elapsed(), worked(control) - worked_before);
                     println!("flap {phase}: {} ms; the router worked {} ms in it", took.as_millis(), cpu.as_millis());
-                    forwarded.push(control.totals().forwarded - before);
+                    forwarded.push(control.ask(totals).forwarded - before);
                     // Where the kernel's functions cannot be followed, it has heard of all once its loop has turned: between two answers it has.
-                    control.wait_for(RouteMode::Routed);
+                    wait_for_routed(control);
                     control.ask(|_| ());
                 }
-                let before = control.totals().forwarded;
+                let before = control.ask(totals).forwarded;
                 traffic.begin(2 * phase);
                 thread::sleep(STEADY_TIME);
                 traffic.begin(2 * phase + 1);
@@ -146,7 +155,7 @@ fn no_frame_goes_where_neither_the_old_nor_the_new_route_led() {
                     let [_, due, due_came, ..] = traffic.epoch(2 * phase).figures();
                     due == due_came
                 });
-                forwarded.push(control.totals().forwarded - before);
+                forwarded.push(control.ask(totals).forwarded - before);
             }
         });
         println!(
@@ -190,7 +199,7 @@ fn a_change_that_comes_while_earlier_ones_are_read_is_not_missed() {
         Some(n) => format!("ip route replace {}/{PREFIX_LEN} via {}", network(0), neighbour(n)),
         None => format!("ip route del {}/{PREFIX_LEN}", network(0)),
     };
-    beside(&router, around.settings(), RouteMode::Routed, |control| {
+    beside(&router, around.settings(), None, RouteMode::Routed, |control| {
         let traffic = Traffic::new(1, 17);
         router.output(&to(0));
         traffic.run(&s, [n0, n1, n2], || {
@@ -200,7 +209,7 @@ fn a_change_that_comes_while_earlier_ones_are_read_is_not_missed() {
                 router.output(&format!("ip -batch {}", others[(phase as usize + 1) % 2]));
                 drop(stands_still);
                 router.output(&to(phase));
-                control.wait_for(RouteMode::Routed);
+                wait_for_routed(control);
                 control.ask(|_| ());
                 traffic.begin(2 * phase);
                 thread::sleep(Duration::from_millis(100));

@@ -1,20 +1,22 @@
 //! Real packets through a router in a namespace: what is forwarded, what goes up, and how it looks when it leaves.
 
-mod world;
+mod settings;
+mod totals;
 
 use std::{net::UdpSocket, time::Duration};
 
 use model::route::{RouteMode, RouteTotals};
 use route::Router;
-use testbed::{run, wait};
-use world::{World, totals};
+use settings::settings;
+use testbed::{HostsBed, run, wait};
+use totals::totals;
 
 #[test]
 fn a_shadow_judges_no_frames_of_an_earlier_one() {
-    let Some(world) = World::new("rtagain") else { return };
-    let World { bed: _bed, a, ra, .. } = &world;
+    let Some(world) = HostsBed::with_ipv6("rtagain") else { return };
+    let HostsBed { bed: _bed, a, ra, .. } = &world;
     ra.space().run(|| {
-        let mut router = world.router(RouteMode::Standard);
+        let mut router = Router::start(settings(&world.ports())).unwrap();
         let mut command = a.space().command("ping");
         command.args(["-c", "1", "-W", "1", "198.18.2.2"]);
         wait("the far end answers", || command.output().unwrap().status.success());
@@ -34,8 +36,8 @@ fn a_shadow_judges_no_frames_of_an_earlier_one() {
 
 #[test]
 fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
-    let Some(world) = World::new("rtvia") else { return };
-    let World { a, ra, rb, b, .. } = &world;
+    let Some(world) = HostsBed::with_ipv6("rtvia") else { return };
+    let HostsBed { a, ra, rb, b, .. } = &world;
     let links = b.space().output(&format!("ip -6 -o addr show dev {} scope link", b.interface()));
     let far = links.split_whitespace().find_map(|word| word.strip_suffix("/64")).expect("a link-local address");
     let mac = b.space().read(&format!("/sys/class/net/{}/address", b.interface())).trim().to_owned();
@@ -61,7 +63,7 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
         assert_eq!((&buffer[..read], from), (&number.to_be_bytes()[..], client.local_addr().unwrap()));
     };
     ra.space().run(|| {
-        let mut router = world.router(RouteMode::Standard);
+        let mut router = Router::start(settings(&world.ports())).unwrap();
         assert_eq!(router.obstacles(), []);
         // The sender finds the router, while the kernel forwards: the first packets go up.
         crosses(0);
@@ -86,8 +88,8 @@ fn a_next_hop_of_ipv6_takes_ipv4_packets_and_is_kept_alive() {
 
 #[test]
 fn what_is_remembered_ends_with_the_route() {
-    let Some(world) = World::new("rtgen") else { return };
-    let World { a, ra, .. } = &world;
+    let Some(world) = HostsBed::with_ipv6("rtgen") else { return };
+    let HostsBed { a, ra, .. } = &world;
     // Nobody has the addresses: what is counted is what becomes of the packets in the router.
     let far = ["198.18.9.9:4000", "[2001:2:0:9::9]:4000"];
     let clients = a.space().run(|| ["0.0.0.0:0", "[::]:0"].map(|any| UdpSocket::bind(any).unwrap()));
@@ -96,7 +98,8 @@ fn what_is_remembered_ends_with_the_route() {
             run(&format!("ip route {verb} {v4}"));
             run(&format!("ip -6 route {verb} {v6}"));
         };
-        let mut router = world.router(RouteMode::Routed);
+        let mut router = Router::start(settings(&world.ports())).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
         routes("add", "198.18.9.0/24 via 198.18.2.2", "2001:2:0:9::/64 via 2001:2:0:2::2");
         for (to, client) in far.iter().zip(&clients) {
             wait("the fast path forwards to it", || {
@@ -132,15 +135,15 @@ fn what_is_remembered_ends_with_the_route() {
 
 #[test]
 fn a_trial_in_which_no_frame_came_is_reported_until_one_was_compared() {
-    let Some(world) = World::new("rttry") else { return };
-    let World { bed: _bed, a, ra, rb, .. } = &world;
+    let Some(world) = HostsBed::with_ipv6("rttry") else { return };
+    let HostsBed { bed: _bed, a, ra, rb, .. } = &world;
     // Nobody sends by itself.
     for end in [a, ra, rb] {
         end.space().set(&format!("net.ipv6.conf.{}.disable_ipv6", end.interface()), "1");
     }
     ra.space().run(|| {
         let trial = Duration::from_millis(1200);
-        let mut router = Router::start(route::RouteSettings { trial, ..world.settings() }).unwrap();
+        let mut router = Router::start(route::RouteSettings { trial, ..settings(&world.ports()) }).unwrap();
         let mut tried = |ping: bool| {
             router.set_mode(RouteMode::Routed).unwrap();
             assert!(!router.status().unwrap().unverified, "the trial has begun");

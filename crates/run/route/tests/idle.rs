@@ -1,6 +1,8 @@
 //! Connections that are older than conntrack's time: one that said something lives, by the fast path alone; one that said nothing does not.
 
-mod world;
+mod beside;
+mod settings;
+mod totals;
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -9,9 +11,11 @@ use std::{
     time::Duration,
 };
 
+use beside::beside;
 use model::route::RouteMode;
-use testbed::{Space, wait_for};
-use world::{World, beside};
+use settings::settings;
+use testbed::{HostsBed, Space, wait_for};
+use totals::totals;
 
 /// conntrack's time for an established connection, and for one that waits for an answer: shorter, as by default.
 const TIMES: [(&str, &str); 2] = [("tcp_timeout_established", "6"), ("tcp_timeout_unacknowledged", "2")];
@@ -42,10 +46,10 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(world: &World, port: u16) -> Self {
+    fn new(world: &HostsBed, port: u16) -> Self {
         let to = SocketAddr::new("198.18.2.2".parse().unwrap(), port);
-        let listener = world.b.space().run(|| TcpListener::bind(to).unwrap());
-        let client = world.a.space().run(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap());
+        let listener = world.b.run(|| TcpListener::bind(to).unwrap());
+        let client = world.a.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap());
         let (server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
             stream.set_nodelay(true).unwrap();
@@ -72,14 +76,14 @@ impl Pair {
 
 #[test]
 fn a_connection_outlives_conntracks_time_if_it_says_something() {
-    let Some(world) = World::new("rtidl") else { return };
+    let Some(world) = HostsBed::with_ipv6("rtidl") else { return };
     let router = world.ra.space();
     router.nft(RULES);
     // What goes on in its middle is no new connection.
     for (name, value) in [("tcp_be_liberal", "1"), ("tcp_loose", "0")].into_iter().chain(TIMES) {
         router.set(&format!("net.netfilter.nf_conntrack_{name}"), value);
     }
-    beside(router, world.settings(), RouteMode::Stateful, |control| {
+    beside(router, settings(&world.ports()), None, RouteMode::Stateful, |control| {
         let (mut talks, mut silent) = (Pair::new(&world, 7001), Pair::new(&world, 7002));
         talks.talk();
         silent.talk();
@@ -87,19 +91,19 @@ fn a_connection_outlives_conntracks_time_if_it_says_something() {
         assert_ne!(id, other);
         for pause in PAUSES_MS {
             thread::sleep(Duration::from_millis(pause));
-            let before = control.totals();
+            let before = control.ask(totals);
             talks.talk();
-            let now = control.totals();
+            let now = control.ask(totals);
             let by = [now.forwarded - before.forwarded, now.no_connection - before.no_connection];
             assert!(by[0] >= 2 && by[1] == 0, "not by the fast path: {by:?}");
         }
         assert_eq!(talks.id(router), Some(id), "it is the connection of the beginning");
         assert_eq!(silent.id(router), None, "conntrack still has what said nothing");
         // What it says now goes up, where no rule lets it on.
-        let before = control.totals();
+        let before = control.ask(totals);
         silent.client.write_all(b"?").unwrap();
         let up = wait_for("it goes up", || {
-            let now = control.totals();
+            let now = control.ask(totals);
             (now.no_connection > before.no_connection).then_some(now)
         });
         assert_eq!(up.forwarded, before.forwarded);

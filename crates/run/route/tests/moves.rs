@@ -1,7 +1,9 @@
 //! A neighbour that moves to another MAC address without a word: the fast path alone sends to it, and yet the kernel notices. And a port that goes
 //! to another namespace and comes back.
 
-mod world;
+mod beside;
+mod settings;
+mod totals;
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -13,9 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use beside::{Control, beside};
 use model::route::RouteMode;
-use testbed::{Ends, wait};
-use world::{Control, Tap, World, beside};
+use settings::settings;
+use testbed::{Ends, HostsBed, Tap, wait};
+use totals::totals;
 
 const PORT: u16 = 4000;
 const SEND_PERIOD: Duration = Duration::from_millis(1);
@@ -71,17 +75,17 @@ impl Heard {
 }
 
 /// `b` moves to `mac` while `a` sends to it and nobody sends from it.
-fn moves(world: &World, control: &Control<'_>, to: IpAddr, mac: [u8; 6]) {
+fn moves(world: &HostsBed, control: &Control<'_>, to: IpAddr, mac: [u8; 6]) {
     let to = SocketAddr::new(to, PORT);
-    let taken = world.b.space().run(|| UdpSocket::bind(to).unwrap());
-    let from = world.a.space().run(|| UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap());
+    let taken = world.b.run(|| UdpSocket::bind(to).unwrap());
+    let from = world.a.run(|| UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap());
     let heard = Mutex::new(Heard { mac, datagrams: Vec::new(), words: Vec::new() });
     let (stop, tap) = (AtomicBool::new(false), Tap::open(world.b.space()));
     let many = |which: bool, more: usize| {
         let come = || heard.lock().unwrap().datagrams.iter().filter(|new| **new == which).count();
-        let (before, forwarded) = (come(), control.totals().forwarded);
+        let (before, forwarded) = (come(), control.ask(totals).forwarded);
         wait("they come", || come() >= before + more);
-        wait("the fast path sends them", || control.totals().forwarded >= forwarded + more as u64 / 2);
+        wait("the fast path sends them", || control.ask(totals).forwarded >= forwarded + more as u64 / 2);
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -101,7 +105,7 @@ fn moves(world: &World, control: &Control<'_>, to: IpAddr, mac: [u8; 6]) {
         let _ends = Ends(&stop);
         many(false, 200);
         // Of what the kernel itself has sent to it lately, it would ask by itself.
-        let known = || world.rb.space().output(&format!("ip neigh show to {} dev {}", to.ip(), world.rb.interface()));
+        let known = || world.rb.output(&format!("ip neigh show to {} dev {}", to.ip(), world.rb.interface()));
         wait("the kernel has not heard of it lately", || known().contains("STALE"));
         heard.lock().unwrap().words.clear();
         world.b.link_set(&format!("address {}", mac.map(|byte| format!("{byte:02x}")).join(":")));
@@ -119,12 +123,12 @@ fn moves(world: &World, control: &Control<'_>, to: IpAddr, mac: [u8; 6]) {
 
 #[test]
 fn a_neighbour_that_moves_without_a_word_is_followed() {
-    let Some(world) = World::new("rtmov") else { return };
+    let Some(world) = HostsBed::with_ipv6("rtmov") else { return };
     let (r, port) = (world.rb.space(), world.rb.interface());
     for (version, (name, value)) in ["ipv4", "ipv6"].iter().flat_map(|version| TIMES.map(|time| (version, time))) {
         r.set(&format!("net.{version}.neigh.{port}.{name}"), value);
     }
-    beside(r, world.settings(), RouteMode::Routed, |control| {
+    beside(r, settings(&world.ports()), None, RouteMode::Routed, |control| {
         moves(&world, control, "198.18.2.2".parse().unwrap(), [2, 0, 0, 0, 9, 4]);
         moves(&world, control, "2001:2:0:2::2".parse().unwrap(), [2, 0, 0, 0, 9, 6]);
     });
@@ -132,37 +136,37 @@ fn a_neighbour_that_moves_without_a_word_is_followed() {
 
 #[test]
 fn a_port_that_was_elsewhere_sends_again() {
-    let Some(world) = World::new("rtaway") else { return };
+    let Some(world) = HostsBed::with_ipv6("rtaway") else { return };
     let (r, port) = (world.rb.space(), world.rb.interface().to_owned());
     let away = world.b.space();
-    beside(r, world.settings(), RouteMode::Routed, |control| {
-        let pings = || world.a.space().output("ping -c 3 -i 0.2 -W 1 198.18.2.2");
+    beside(r, settings(&world.ports()), None, RouteMode::Routed, |control| {
+        let pings = || world.a.output("ping -c 3 -i 0.2 -W 1 198.18.2.2");
         assert!(pings().contains(" 3 received"));
         for _ in 0..3 {
             r.output(&format!("ip link set {port} netns {}", away.name()));
             away.output(&format!("ip link set {port} netns {}", r.name()));
             world.rb.link_set("up");
             world.rb.address("198.18.2.1/24");
-            let forwarded = control.totals().forwarded;
+            let forwarded = control.ask(totals).forwarded;
             let answers = pings();
             assert!(answers.contains(" 3 received"), "{answers}");
-            assert!(control.totals().forwarded > forwarded, "the fast path sends by it again");
+            assert!(control.ask(totals).forwarded > forwarded, "the fast path sends by it again");
         }
     });
 }
 
 #[test]
 fn what_comes_where_ipv6_is_off_is_the_kernels() {
-    let Some(world) = World::new("rtoff") else { return };
+    let Some(world) = HostsBed::with_ipv6("rtoff") else { return };
     let (r, port) = (world.ra.space(), world.ra.interface().to_owned());
-    beside(r, world.settings(), RouteMode::Routed, |control| {
+    beside(r, settings(&world.ports()), None, RouteMode::Routed, |control| {
         let ping = |version: &str, to: &str| {
-            let mut ping = world.a.space().command("ping");
+            let mut ping = world.a.command("ping");
             ping.args([version, "-c", "1", "-W", "1", to]).output().unwrap().status.success()
         };
         let forwards = |version: &str, to: &str| {
-            let before = control.totals().forwarded;
-            (ping(version, to), control.totals().forwarded > before)
+            let before = control.ask(totals).forwarded;
+            (ping(version, to), control.ask(totals).forwarded > before)
         };
         wait("IPv6 is forwarded", || forwards("-6", "2001:2:0:2::2") == (true, true));
         r.set(&format!("net.ipv6.conf.{port}.disable_ipv6"), "1");

@@ -2,21 +2,25 @@
 //! byte by byte: EK_ORACLE_FRAMES says how many frames are sent (8,000), EK_ORACLE_SEED which. Then: what conntrack forgets, what loses its mark
 //! and what ends is not forwarded any more.
 
+mod beside;
 #[path = "nat/flows.rs"]
 mod flows;
 #[path = "nat/hosts.rs"]
 mod hosts;
-mod world;
+mod settings;
+mod totals;
 
 use std::{thread, time::Duration};
 
+use beside::Control;
 use flows::{ACK, FIN, Flow, PUSH, RST, Shape};
 use host::netlink::conntrack::Connections;
 use hosts::{establish, exchange, flows, macs, send, traffic, world};
 use model::route::{RouteMode, RouteTotals};
 use route::RouteSettings;
+use settings::settings;
 use testbed::{End, RouterBed, Tcpdump, differences, read_pcap};
-use world::{Control, settings};
+use totals::totals;
 
 /// Does `work` while a router runs in mode stateful.
 fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Control<'_>) -> T) -> T {
@@ -26,7 +30,7 @@ fn beside<T>(bed: &RouterBed, work: impl FnOnce(&Control<'_>) -> T) -> T {
 /// Does `work` while a router runs in a mode, after that long in shadow.
 fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl FnOnce(&Control<'_>) -> T) -> T {
     let settings = RouteSettings { slots: Some(1024), auto_return: false, trial, ..settings(&bed.ports()) };
-    world::beside(&bed.router, settings, mode, |control| {
+    beside::beside(&bed.router, settings, None, mode, |control| {
         let done = work(control);
         assert_eq!(control.events(), []);
         done
@@ -37,7 +41,7 @@ fn beside_in<T>(bed: &RouterBed, mode: RouteMode, trial: Duration, work: impl Fn
 fn hosts_receive_what_a_kernel_alone_would_have_translated_and_sent() {
     let (Some(alone), Some(fast)) = (world("rtnk"), world("rtne")) else { return };
     let expected = exchange(&alone);
-    let (got, counts) = beside(&fast, |ask| (exchange(&fast), ask.totals()));
+    let (got, counts) = beside(&fast, |ask| (exchange(&fast), ask.ask(totals)));
     let one = |(who, (expected, got))| differences(who, expected, got, |_| false);
     let differences: usize = ["a", "b"].into_iter().zip(expected.iter().zip(&got)).map(one).sum();
     println!("{counts:#?}");
@@ -69,7 +73,7 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
         }
         beside_in(&world, mode, Duration::from_secs(3600), |ask| {
             let counted = || {
-                let counts = ask.totals();
+                let counts = ask.ask(totals);
                 assert_eq!(counts.forwarded, 0, "the kernel forwards");
                 counts.shadowed + counts.up()
             };
@@ -79,21 +83,21 @@ fn the_shadow_of_each_mode_counts_each_frame_once() {
                 thread::sleep(Duration::from_millis(100));
                 before == (received(), counted())
             });
-            let before = (received(), ask.totals());
+            let before = (received(), ask.ask(totals));
             let mut flows = flows();
             establish(&world, &mut flows);
             for (side, frames) in traffic(&mut flows, 2000).iter().enumerate() {
                 send(&world, side, "shadow", frames);
             }
             let sum = |of: &RouteTotals| of.shadowed + of.up();
-            let rise = || (received() - before.0, sum(&ask.totals()) - sum(&before.1));
-            let report = || format!("{:?} of {mode:?}, {:#?}", rise(), ask.totals());
+            let rise = || (received() - before.0, sum(&ask.ask(totals)) - sum(&before.1));
+            let report = || format!("{:?} of {mode:?}, {:#?}", rise(), ask.ask(totals));
             testbed::wait_reporting(
                 "each frame that was received is counted",
                 || rise().0 > 2000 && rise().0 == rise().1,
                 report,
             );
-            let counts = minus(&ask.totals(), &before.1);
+            let counts = minus(&ask.ask(totals), &before.1);
             assert!(counts.shadowed > 200 && counts.up() > 200, "{counts:#?}");
         });
     }
@@ -129,23 +133,23 @@ impl<'a> One<'a> {
     fn sends(&mut self, side: usize, flags: u8) -> (RouteTotals, bool) {
         let frame = self.flow.packet(side, flags, b"some bytes", &Shape::plain(macs(side)));
         let far = &self.world.far[1 - side];
-        let before = self.ask.totals();
+        let before = self.ask.ask(totals);
         let tap =
             Tcpdump::start(far.space(), far.interface(), &self.world.bed.path("one.tap"), &["-Q", "in", "tcp or udp"]);
         send(self.world, side, "one", &[frame]);
         let sum = |of: &RouteTotals| of.forwarded + of.up();
-        testbed::wait("the frame is counted", || sum(&self.ask.totals()) > sum(&before));
-        (minus(&self.ask.totals(), &before), !read_pcap(&tap.stop()).is_empty())
+        testbed::wait("the frame is counted", || sum(&self.ask.ask(totals)) > sum(&before));
+        (minus(&self.ask.ask(totals), &before), !read_pcap(&tap.stop()).is_empty())
     }
 
     /// Counters of `work`, while the router's own loop, which empties the cache each second, stands still: packets meet
     /// what is remembered.
     fn remembered(&self, work: impl FnOnce(&Self)) -> RouteTotals {
-        let before = self.ask.totals();
+        let before = self.ask.ask(totals);
         let stands_still = self.ask.hold();
         work(self);
         drop(stands_still);
-        minus(&self.ask.totals(), &before)
+        minus(&self.ask.ask(totals), &before)
     }
 
     /// Sends packets of the client's, and waits until the router has them.

@@ -1,6 +1,6 @@
 //! Each obstacle of the audit, put in the way of a running fast path under traffic, and taken out again.
 
-mod world;
+mod settings;
 
 use std::{
     net::UdpSocket,
@@ -11,8 +11,9 @@ use std::{
 };
 
 use model::route::RouteMode;
-use testbed::{Ends, printed, wait};
-use world::World;
+use route::Router;
+use settings::settings;
+use testbed::{Ends, HostsBed, printed, wait};
 
 const POLL_TIMEOUT: Duration = Duration::from_millis(20);
 
@@ -75,8 +76,8 @@ const DROPPED_BY_KERNEL: &str = "qdisc";
 
 #[test]
 fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_packet_is_lost() {
-    let Some(world) = World::new("rtobst") else { return };
-    let World { bed: _bed, a, ra, rb, b } = &world;
+    let Some(world) = HostsBed::with_ipv6("rtobst") else { return };
+    let HostsBed { bed: _bed, a, ra, rb, b } = &world;
     let server = b.space().run(|| UdpSocket::bind("198.18.2.2:4000").unwrap());
     server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let client = a.space().run(|| UdpSocket::bind("198.18.1.2:0").unwrap());
@@ -87,7 +88,8 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
         assert!(output.status.success(), "{line}: {}", printed(&output));
     };
     ra.space().run(|| {
-        let mut router = world.router(RouteMode::Routed);
+        let mut router = Router::start(settings(&world.ports())).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
         assert_eq!(router.obstacles(), []);
         for (code, put, take) in OBSTACLES {
             let (ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));

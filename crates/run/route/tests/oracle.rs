@@ -6,10 +6,12 @@ mod filter;
 #[path = "oracle/frames.rs"]
 mod frames;
 
-mod world;
+mod beside;
+mod settings;
 
 use std::{collections::BTreeMap, env, net::Ipv4Addr, path::Path};
 
+use beside::beside;
 use frames::{Aim, frame};
 use model::{
     CpuSet,
@@ -18,8 +20,8 @@ use model::{
 };
 use route::{RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
+use settings::settings;
 use testbed::{Dice, RouterBed, answers_refused, counted, differences, words, write_pcap};
-use world::{beside_with, settings};
 
 const ROUTERS: [Ipv4Addr; 4] = [
     Ipv4Addr::new(198, 18, 1, 1),
@@ -167,7 +169,7 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
         queue: bpf::ROUTE_QUEUE_MAX,
         ..settings(&fast.ports()[..3])
     };
-    let (got, counts) = beside_with(&fast.router, settings, rules, RouteMode::Routed, |control| {
+    let (got, counts) = beside(&fast.router, settings, rules, RouteMode::Routed, |control| {
         control.ask(move |router| check(router));
         let got = received(fast, &frames);
         assert_eq!(control.events(), []);

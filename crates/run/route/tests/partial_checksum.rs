@@ -1,6 +1,7 @@
 //! Packets whose checksum is left to a device, and merged ones: the kernel finishes and cuts them, so that none arrives damaged.
 
-mod world;
+mod settings;
+mod totals;
 
 use std::{
     io::{Read, Write},
@@ -12,7 +13,9 @@ use std::{
 use bpf::XdpMode;
 use model::{CpuSet, route::RouteMode};
 use route::{RouteError, RouteSettings, Router};
-use world::{World, totals};
+use settings::settings;
+use testbed::HostsBed;
+use totals::totals;
 
 const PORT: u16 = 5000;
 const DATAGRAM_COUNT: u64 = 50;
@@ -20,11 +23,11 @@ const DATAGRAM_COUNT: u64 = 50;
 const STREAM_BYTES: usize = 300_000;
 
 /// Has `a` send datagrams and a stream to `b`: all of it arrives as it was sent.
-fn arrive(world: &World, to: &str) {
+fn arrive(world: &HostsBed, to: &str) {
     let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
-    let (datagrams, listener) = world.b.space().run(|| (UdpSocket::bind(to).unwrap(), TcpListener::bind(to).unwrap()));
+    let (datagrams, listener) = world.b.run(|| (UdpSocket::bind(to).unwrap(), TcpListener::bind(to).unwrap()));
     datagrams.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    world.a.space().run(|| {
+    world.a.run(|| {
         let unbound = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = UdpSocket::bind(unbound).unwrap();
         for number in 0..DATAGRAM_COUNT {
@@ -51,11 +54,11 @@ fn arrive(world: &World, to: &str) {
 
 #[test]
 fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode() {
-    let Some(world) = World::new("runfi") else { return };
+    let Some(world) = HostsBed::with_ipv6("runfi") else { return };
     for (xdp, cpus) in [(XdpMode::Native, ""), (XdpMode::Native, "0"), (XdpMode::Generic, "")] {
-        world.ra.space().run(|| {
+        world.ra.run(|| {
             let cpus = CpuSet::parse_list(cpus).unwrap();
-            let mut router = Router::start(RouteSettings { xdp, cpus, ..world.settings() }).unwrap();
+            let mut router = Router::start(RouteSettings { xdp, cpus, ..settings(&world.ports()) }).unwrap();
             router.set_mode(RouteMode::Routed).unwrap();
             for to in ["198.18.2.2", "2001:2:0:2::2"] {
                 // Unfinished, by the one that sends.
@@ -79,13 +82,14 @@ fn packets_that_a_device_was_to_finish_arrive_whole_in_native_and_generic_mode()
 /// Of 65,536 finished packets that differ in two bytes one has the sum of the pseudo header for its checksum.
 #[test]
 fn no_complete_checksum_is_taken_for_a_partial_one() {
-    let Some(world) = World::new("ralls") else { return };
-    world.ra.space().run(|| {
-        let router = world.router(RouteMode::Routed);
+    let Some(world) = HostsBed::with_ipv6("ralls") else { return };
+    world.ra.run(|| {
+        let mut router = Router::start(settings(&world.ports())).unwrap();
+        router.set_mode(RouteMode::Routed).unwrap();
         for to in ["198.18.2.2", "2001:2:0:2::2"] {
             let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), PORT);
             let unbound = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = world.a.space().run(|| UdpSocket::bind(unbound).unwrap());
+            let socket = world.a.run(|| UdpSocket::bind(unbound).unwrap());
             // An odd length, so that the last byte counts.
             let mut bytes = [7; 111];
             socket.send_to(&bytes, to).unwrap();
@@ -111,9 +115,9 @@ fn no_complete_checksum_is_taken_for_a_partial_one() {
 
 #[test]
 fn generic_mode_hands_nothing_to_other_cpus() {
-    let Some(world) = World::new("rgcpu") else { return };
-    world.ra.space().run(|| {
-        let generic = RouteSettings { xdp: XdpMode::Generic, ..world.settings() };
+    let Some(world) = HostsBed::with_ipv6("rgcpu") else { return };
+    world.ra.run(|| {
+        let generic = RouteSettings { xdp: XdpMode::Generic, ..settings(&world.ports()) };
         let cpus = CpuSet::parse_list("0").unwrap();
         let refused = Router::start(RouteSettings { cpus: cpus.clone(), ..generic.clone() });
         assert!(matches!(refused, Err(RouteError::CpusInGeneric)), "{refused:?}");
@@ -127,10 +131,10 @@ fn generic_mode_hands_nothing_to_other_cpus() {
 
 #[test]
 fn a_driver_that_sends_no_frames_of_several_buffers_is_an_obstacle_to_native_mode_alone() {
-    let Some(world) = World::new("rjumb") else { return };
-    world.ra.space().output("ip tuntap add ekrjumb mode tap");
-    world.ra.space().output("ip link set ekrjumb mtu 9000 up");
-    world.ra.space().run(|| {
+    let Some(world) = HostsBed::with_ipv6("rjumb") else { return };
+    world.ra.output("ip tuntap add ekrjumb mode tap");
+    world.ra.output("ip link set ekrjumb mtu 9000 up");
+    world.ra.run(|| {
         let ports = [world.ra.interface().to_owned(), "ekrjumb".to_owned()];
         let codes = |xdp| {
             let check = route::audit::check(&ports, RouteMode::Routed, model::route::CtMark::default(), xdp).unwrap();
@@ -145,13 +149,13 @@ fn a_driver_that_sends_no_frames_of_several_buffers_is_an_obstacle_to_native_mod
 
 #[test]
 fn whoever_may_leave_checksums_is_named() {
-    let Some(world) = World::new("rmerg") else { return };
+    let Some(world) = HostsBed::with_ipv6("rmerg") else { return };
     let notes = |ports: &[String]| {
         let check = route::audit::check(ports, RouteMode::Routed, model::route::CtMark::default(), XdpMode::Native);
         check.unwrap().notes.into_iter().map(|note| (note.code, note.remedy)).collect::<Vec<_>>()
     };
     let partial_checksum = |who: &str| ("partial-checksum".to_owned(), format!("ethtool -K {who} tx off"));
-    world.ra.space().run(|| {
+    world.ra.run(|| {
         // The other ends are in other namespaces: nobody here can ask them.
         let ports = [world.ra.interface().to_owned(), world.rb.interface().to_owned()];
         assert_eq!(notes(&ports), [partial_checksum("PEER"), partial_checksum("PEER")]);

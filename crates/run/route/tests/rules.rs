@@ -1,6 +1,6 @@
 //! Stateless rules before the fast path: which packets they end, in each mode, and how they are changed.
 
-mod world;
+mod settings;
 
 use std::{path::Path, time::Duration};
 
@@ -11,8 +11,8 @@ use model::{
 };
 use route::{RouteError, RouteSettings, Router, rules::RouteRules};
 use rules::requester::Requester;
+use settings::settings;
 use testbed::{Ip, RouterBed, ethernet, nft, run, wait, write_pcap};
-use world::settings;
 
 /// `a` - `r` - `b`, where `r` forwards.
 struct World(RouterBed);

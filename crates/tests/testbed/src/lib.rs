@@ -7,11 +7,13 @@
 //! Only as a dev-dependency: what is here panics when something is not as expected.
 
 mod bed;
+mod beside;
 pub mod cookies;
 mod dice;
 mod ends;
 pub mod filter;
 mod frame;
+mod hosts;
 mod kept;
 mod link_node;
 pub mod messages;
@@ -20,19 +22,23 @@ mod ports;
 mod program;
 pub mod random;
 mod received;
+mod route;
 mod router;
 mod shield;
 mod skip;
 mod sshd;
+mod tap;
 mod tun;
 mod wait;
 mod wire;
 mod witness;
 
 pub use bed::{Bed, End, Space, in_namespace, in_namespace_with_sys};
+pub use beside::{Beside, beside};
 pub use dice::Dice;
 pub use ends::Ends;
 pub use frame::{Ip, ethernet};
+pub use hosts::HostsBed;
 pub use kept::{Kept, steering, unspread};
 pub use link_node::LinkNode;
 pub use pcap::{pcap, read_pcap, write_pcap};
@@ -41,10 +47,12 @@ pub use program::{
     Running, ended, fixture, fixtures, guest_kernel, json, log, nft, printed, refused, run, text, words,
 };
 pub use received::{answers_refused, compared, counted, differences};
+pub use route::RouteBed;
 pub use router::RouterBed;
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
+pub use tap::Tap;
 pub use tun::Tun;
 pub use wait::{WAIT_TIMEOUT, poll, wait, wait_for, wait_reporting, wait_up_to};
 pub use wire::Wire;

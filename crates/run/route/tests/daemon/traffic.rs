@@ -10,9 +10,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{End, Ends, Space, wait};
-
-use crate::world::Tap;
+use testbed::{End, Ends, Space, Tap, wait};
 
 /// Where the routes' addresses begin, and how long each one's prefix is.
 const FIRST: u32 = u32::from_be_bytes([100, 64, 0, 0]);

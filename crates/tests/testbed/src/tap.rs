@@ -12,17 +12,19 @@ use nix::{
         time::{TimeVal, TimeValLike},
     },
 };
-use testbed::Space;
+
+use crate::Space;
 
 /// All that comes while its thread does not run.
 const BUFFER_BYTES: usize = 64 << 20;
 const WAIT_MS: i64 = 200;
 
 /// Sees each frame, whomever it is for.
-pub(crate) struct Tap(OwnedFd);
+#[derive(Debug)]
+pub struct Tap(OwnedFd);
 
 impl Tap {
-    pub(crate) fn open(space: &Space) -> Self {
+    pub fn open(space: &Space) -> Self {
         space.run(|| {
             let flags = SockFlag::SOCK_CLOEXEC;
             let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll).unwrap();
@@ -33,7 +35,7 @@ impl Tap {
     }
 
     /// The next frame, its beginning if it is longer than the buffer; none: nothing came for a while.
-    pub(crate) fn next<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    pub fn next<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         loop {
             match recv(self.0.as_raw_fd(), buffer, MsgFlags::empty()) {
                 Ok(len) => return Some(&buffer[..len]),
