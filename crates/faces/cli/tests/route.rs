@@ -4,27 +4,26 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, printed, refused, wait};
+use testbed::{RouteBed, Running, json, printed, refused, wait};
 
-mod router;
-use router::World;
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 #[test]
 fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
-    let Some(world) = World::new("rtcli") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtcli") else { return };
     assert_eq!(world.ask(&["status"]).status.code(), Some(1), "no router is the answer no");
-    assert_eq!(world.ask(&["check", "nope", world.ports[0].interface()]).status.code(), Some(3));
-    let names = [world.ports[0].interface(), world.ports[1].interface()];
+    assert_eq!(world.ask(&["check", "nope", world.ports()[0]]).status.code(), Some(3));
+    let names = world.ports();
     let check = world.ask(&["check", names[0], names[1], "--json"]);
     assert_eq!((check.status.code(), json(&check)["obstacles"].clone()), (Some(0), Value::Array(Vec::new())));
     assert!(world.crosses());
 
     refused(&world.ask(&[&["check"][..], &[names[0]; 65]].concat()), 2, &["65 ports", "64"]);
-    world.ports[0].space().output("ip link add ekbr0 type bridge");
+    world.router().output("ip link add ekbr0 type bridge");
     let bridge = world.ask(&["check", names[0], "ekbr0", "--json"]);
     let codes = json(&bridge)["obstacles"].as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
     assert!(codes.contains(&"driver".into()), "{codes:?}");
-    world.ports[0].space().output("ip link del ekbr0");
+    world.router().output("ip link del ekbr0");
 
     let running = world.run(&["--trial", "2s"]);
     let second = world.ask(&["run", names[0], names[1]]);
@@ -38,7 +37,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     assert!(world.crosses());
     assert_eq!(world.forwarded() - before, 2, "there and back");
 
-    let router = world.ports[0].space();
+    let router = world.router();
     router.nft("table ip t { chain f { type filter hook forward priority 0; counter name seen; }; counter seen {}; }");
     wait("the kernel forwards again", || world.is_in("standard"));
     let status = world.status();
@@ -63,7 +62,7 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
 
 #[test]
 fn without_a_router_each_question_says_so_on_stderr_alone() {
-    let Some(world) = World::new("rtnone") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtnone") else { return };
     for question in [&["status"][..], &["stop"], &["reload"], &["cpus", "none"], &["mode", "standard"]] {
         let answer = world.ask(&[question, &["--json"]].concat());
         refused(&answer, 1, &["evenkeel route run"]);
@@ -77,8 +76,8 @@ fn without_a_router_each_question_says_so_on_stderr_alone() {
 
 #[test]
 fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
-    let Some(world) = World::new("rtmute") else { return };
-    let names = world.ports.each_ref().map(testbed::End::interface);
+    let Some(world) = RouteBed::new(EVENKEEL, "rtmute") else { return };
+    let names = world.ports();
     let check = || world.ask(&["check", names[0], names[1], "--json"]);
     assert_eq!(check().status.code(), Some(0));
     let running = world.run(&["--trial", "0"]);
@@ -102,7 +101,7 @@ fn ports_out_of_which_nothing_can_be_sent_forward_nothing() {
 
 #[test]
 fn a_router_that_hangs_is_named_and_ended_by_stop() {
-    let Some(world) = World::new("rthang") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rthang") else { return };
     let running = world.run(&["--trial", "0"]);
     running.signal(Signal::SIGSTOP);
     let status = world.ask(&["status"]);
@@ -118,13 +117,13 @@ fn a_router_that_hangs_is_named_and_ended_by_stop() {
 
 #[test]
 fn a_killed_router_leaves_the_kernel_forwarding_and_nothing_behind() {
-    let Some(world) = World::new("rtkill") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtkill") else { return };
     let running = world.run(&["--trial", "0"]);
     assert!(world.is_in("routed") && world.crosses());
     running.stop(Signal::SIGKILL);
     wait("the kernel forwards", || world.crosses());
     wait("no program is left", || {
-        let shown = world.ports[0].space().output("ip -j link show");
+        let shown = world.router().output("ip -j link show");
         !shown.contains("\"xdp\"")
     });
     // Another one begins where the last one was killed, also while that one is still ending.
@@ -143,35 +142,35 @@ fn a_killed_router_leaves_the_kernel_forwarding_and_nothing_behind() {
 
 #[test]
 fn a_port_that_goes_is_named() {
-    let Some(world) = World::new("rtmove") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtmove") else { return };
     let running = world.run(&["--trial", "0"]);
     assert!(world.crosses());
-    world.b.space().output(&format!("ip link del {}", world.b.interface()));
-    wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports[1].interface()));
+    world.b.output(&format!("ip link del {}", world.b.interface()));
+    wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports()[1]));
     let stopped = running.stop(Signal::SIGTERM);
     assert!(stopped.success(), "{}", printed(&world.ask(&["status"])));
 }
 
 #[test]
 fn a_port_that_is_renamed_goes_on_and_one_that_is_moved_away_is_named() {
-    let Some(world) = World::new("rtname") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtname") else { return };
     let running = world.run(&["--trial", "0"]);
     assert!(world.crosses());
     let happened = |word: &str| {
         let events = world.status()["events"].as_array().unwrap().clone();
         events.iter().any(|moment| moment["what"].get(word).is_some() || moment["event"] == word)
     };
-    world.ports[0].link_set("name ekrenamed");
+    world.ra.link_set("name ekrenamed");
     wait("the new name is told", || happened("renamed"));
     let before = world.forwarded();
     wait("the fast path goes on", || world.crosses() && world.forwarded() > before + 1);
     assert_eq!(world.status()["ports"][0]["interface"], "ekrenamed");
-    let router = world.ports[0].space();
-    router.output(&format!("ip link set ekrenamed netns {}", world.b.space().name()));
+    let router = world.router();
+    router.output(&format!("ip link set ekrenamed netns {}", world.b.name()));
     wait("it is named", || happened("port-ended"));
     assert_eq!(world.status()["mode"], "routed");
     // Back in place it is the same interface, with another name, and no address.
-    world.b.space().output(&format!("ip link set ekrenamed netns {}", router.name()));
+    world.b.output(&format!("ip link set ekrenamed netns {}", router.name()));
     router.output("ip addr add 198.18.1.1/24 dev ekrenamed");
     router.output("ip link set ekrenamed up");
     wait("the kernel or the fast path forwards", || world.crosses());
@@ -180,14 +179,14 @@ fn a_port_that_is_renamed_goes_on_and_one_that_is_moved_away_is_named() {
 
 #[test]
 fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
-    let Some(world) = World::new("rtcpu") else { return };
-    let port = world.ports[0].interface();
-    let names = [port, world.ports[1].interface()];
+    let Some(world) = RouteBed::new(EVENKEEL, "rtcpu") else { return };
+    let port = world.ports()[0];
+    let names = [port, world.ports()[1]];
     // With the /sys of the namespace, as whoever works in one has it.
     let inside = |arguments: &[&str]| {
         let mut command = Command::new("ip");
-        let router = world.ports[0].space().name();
-        command.args(["netns", "exec", router, env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        let router = world.router().name();
+        command.args(["netns", "exec", router, EVENKEEL]).args(arguments);
         command
     };
     let planned = || {
@@ -203,10 +202,10 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     let refused = world.ask(&["run", names[0], names[1], "--cpus", "0,4000"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(printed(&refused).contains("CPU 4000"), "{}", printed(&refused));
-    assert!(!world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
+    assert!(!world.router().output("ip -j link show").contains("\"xdp\""));
 
     let rps = format!("/sys/class/net/{port}/queues/rx-0/rps_cpus");
-    let steer = |mask: &str| world.ports[0].space().run(|| std::fs::write(&rps, mask).unwrap());
+    let steer = |mask: &str| world.router().run(|| std::fs::write(&rps, mask).unwrap());
     steer("1");
     let run = ["route", "run", names[0], names[1], "--quiet", "--trial", "0", "--cpus", "0-1"];
     let running = world.start(&mut inside(&run));
@@ -240,21 +239,21 @@ fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
     wait("spread hears of it", || planned().1 == none);
     running.stop(Signal::SIGKILL);
     wait("the kernel forwards", || world.crosses());
-    wait("no program is left", || !world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
+    wait("no program is left", || !world.router().output("ip -j link show").contains("\"xdp\""));
     assert_eq!(planned().1, steered, "what a killed router said is not believed");
 }
 
 #[test]
 fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_back() {
-    let Some(world) = World::new("rtstate") else { return };
-    let router = world.ports[0].space();
+    let Some(world) = RouteBed::new(EVENKEEL, "rtstate") else { return };
+    let router = world.router();
     router.nft(
         "table ip t { chain f { type filter hook forward priority 0; policy drop; ct state established accept; \
          ip saddr 198.18.1.2 counter accept; }; chain p { type nat hook postrouting priority srcnat; \
          ip saddr 198.18.1.0/24 masquerade; }; }",
     );
     let state = world.bed.path("state").display().to_string();
-    let names = [world.ports[0].interface(), world.ports[1].interface()];
+    let names = world.ports();
     let check = || world.ask(&["check", "--mode", "stateful", names[0], names[1], "--json"]);
     let codes = |of: &Value| of.as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
     let before = check();
@@ -283,9 +282,9 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     let running = world.run(&["--mode", "stateful", "--trial", "0"]);
     assert!(world.is_in("stateful"));
     let talk = "import socket,sys\nl=socket.create_server(('198.18.2.2',4000));print(flush=True);c,a=l.accept()\nwhile (d:=c.recv(99)): c.sendall(d)";
-    let mut server = Running::piped(world.b.space().command("python3").args(["-c", talk]));
+    let mut server = Running::piped(world.b.command("python3").args(["-c", talk]));
     let client = "import socket,time\nfor i in range(99):\n  try: s=socket.create_connection(('198.18.2.2',4000)); break\n  except OSError: time.sleep(0.1)\nfor i in range(50):\n  s.sendall(b'x'*99); n=0\n  while n<99: n+=len(s.recv(99))";
-    let done = world.a.space().command("python3").args(["-c", client]).output().unwrap();
+    let done = world.a.command("python3").args(["-c", client]).output().unwrap();
     assert!(done.status.success(), "{}", printed(&done));
     assert!(server.child().wait().unwrap().success());
     let translated = |status: &Value| -> u64 {
@@ -294,7 +293,7 @@ fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_b
     };
     assert!(translated(&world.status()) >= 100, "{}", world.status());
 
-    let mut undo = router.command(env!("CARGO_BIN_EXE_evenkeel"));
+    let mut undo = router.command(EVENKEEL);
     assert!(undo.args(["undo", "--state", &state]).output().unwrap().status.success());
     wait("the kernel forwards", || world.is_in("standard"));
     assert_eq!(world.status()["obstacles"][0]["code"], "consent");

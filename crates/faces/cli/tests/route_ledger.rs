@@ -4,10 +4,9 @@ use std::net::UdpSocket;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, log, wait, wait_reporting};
+use testbed::{RouteBed, Running, json, log, wait, wait_reporting};
 
-mod router;
-use router::World;
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// Datagrams that are sent.
 const SENT_COUNT: u64 = 1_000;
@@ -16,10 +15,10 @@ const COUNTS: &str = "table ip t { counter got {}; chain f { type filter hook pr
 const FORWARDED: &str = "forwarded by evenkeel's fast path";
 
 /// Has `evenkeel ledger` count in the router while `work` is done.
-fn ledger(world: &World, work: impl FnOnce()) -> Value {
+fn ledger(world: &RouteBed, work: impl FnOnce()) -> Value {
     let errors = world.bed.path("ledger");
-    let mut command = world.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(["ledger", "--once", "--json", "-i", "1h"]).stdout(std::process::Stdio::piped());
+    let mut command = world.evenkeel(&["ledger", "--once", "--json", "-i", "1h"]);
+    command.stdout(std::process::Stdio::piped());
     command.stderr(std::fs::File::create(&errors).unwrap());
     let ledger = Running::start(&mut command);
     wait_reporting("it counts", || log(&errors).contains("counting"), || log(&errors));
@@ -30,8 +29,8 @@ fn ledger(world: &World, work: impl FnOnce()) -> Value {
 }
 
 /// Sends from `a` to a port of `b` where a rule counts.
-fn send(world: &World, frames: u64) {
-    world.a.space().run(|| {
+fn send(world: &RouteBed, frames: u64) {
+    world.a.run(|| {
         let socket = UdpSocket::bind("198.18.1.2:0").unwrap();
         for _ in 0..frames {
             socket.send_to(&[0; 100], "198.18.2.2:9").unwrap();
@@ -40,8 +39,8 @@ fn send(world: &World, frames: u64) {
 }
 
 /// What arrived there.
-fn got(world: &World) -> u64 {
-    let counters: Value = serde_json::from_str(&world.b.space().output("nft -j list counters")).unwrap();
+fn got(world: &RouteBed) -> u64 {
+    let counters: Value = serde_json::from_str(&world.b.output("nft -j list counters")).unwrap();
     let all = counters["nftables"].as_array().unwrap().iter();
     all.filter_map(|item| item["counter"]["packets"].as_u64()).next().expect("a counter")
 }
@@ -84,8 +83,8 @@ fn closes(report: &Value) {
 
 #[test]
 fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
-    let Some(world) = World::new("rtbooks") else { return };
-    world.b.space().nft(COUNTS);
+    let Some(world) = RouteBed::new(EVENKEEL, "rtbooks") else { return };
+    world.b.nft(COUNTS);
     let rules = world.bed.file("rules.toml", "[[rule]]\nname = \"none\"\naction = \"drop\"\nsource = \"192.0.2.1\"\n");
     for (mode, more) in [
         ("native", &[][..]),
@@ -110,8 +109,8 @@ fn what_the_fast_path_forwards_is_forwarded_in_native_and_in_generic_mode() {
 
 #[test]
 fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
-    let Some(world) = World::new("rtlost") else { return };
-    world.b.space().nft(COUNTS);
+    let Some(world) = RouteBed::new(EVENKEEL, "rtlost") else { return };
+    world.b.nft(COUNTS);
     let running = world.run(&["--trial", "0"]);
     // The router finds out within a second; then what leaves there goes up to the kernel, and is not lost.
     for attempt in 1.. {
@@ -145,8 +144,8 @@ fn what_the_way_out_does_not_take_is_lost_at_a_place_of_its_own() {
 
 #[test]
 fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
-    let Some(world) = World::new("rtqueue") else { return };
-    world.b.space().nft(COUNTS);
+    let Some(world) = RouteBed::new(EVENKEEL, "rtqueue") else { return };
+    world.b.nft(COUNTS);
     let metrics = world.bed.path("metrics");
     let file = metrics.display().to_string();
     let running = world.run(&["--trial", "0", "--cpus", "0", "--cpu-queue", "8", "--metrics-file", &file]);
@@ -171,7 +170,7 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
             let losses = &stations.iter().find(|station| station["name"] == "xdp").expect("a station")["losses"];
             let there = losses.as_array().unwrap().iter().filter(|loss| {
                 let place = loss["place"].as_str().unwrap();
-                place.starts_with(world.ports[0].interface()) && place.contains("fast path") && place.contains("CPU 0")
+                place.starts_with(world.ports()[0]) && place.contains("fast path") && place.contains("CPU 0")
             });
             let there: u64 = there.map(|loss| loss["packets"].as_u64().unwrap()).sum();
             is_about(&there.into(), lost, &report);
@@ -182,7 +181,7 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
     let port = &world.status()["ports"][0];
     let line = format!(
         "evenkeel_route_lost_frames_total{{interface=\"{}\",reason=\"queue_full\"}} {}",
-        world.ports[0].interface(),
+        world.ports()[0],
         port["lost"]["queue_full"]
     );
     let text = || std::fs::read_to_string(&metrics).unwrap_or_default();
@@ -192,12 +191,12 @@ fn what_finds_no_room_in_the_queue_to_a_cpu_is_lost_at_a_place_of_its_own() {
 
 #[test]
 fn top_shows_mode_and_rates_where_the_fast_path_runs() {
-    let Some(world) = World::new("rttop") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rttop") else { return };
     let top = || {
-        let mut command = world.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
-        let document = json(&command.args(["top", "--once", "--json", "--interval", "500ms"]).output().unwrap());
+        let mut command = world.evenkeel(&["top", "--once", "--json", "--interval", "500ms"]);
+        let document = json(&command.output().unwrap());
         let interfaces = document["interfaces"].as_array().unwrap().clone();
-        let name = world.ports[0].interface();
+        let name = world.ports()[0];
         interfaces.into_iter().find(|i| i["name"] == name).expect("the port")["route"].clone()
     };
     assert_eq!(top(), Value::Null);

@@ -1,167 +1,143 @@
 //! `evenkeel route run --rules` as an operator uses it: beside a shield, read again, refused, killed.
 
-use std::{net::UdpSocket, ops::Deref, process::Command, time::Duration};
+use std::{net::UdpSocket, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Running, json, printed, wait, wait_for, wait_reporting};
+use testbed::{RouteBed, Running, bind, json, printed, wait, wait_reporting};
 
-mod router;
-
-/// That of all tests of the router, which leaves no rules behind.
-struct World(router::World);
-
-impl Deref for World {
-    type Target = router::World;
-
-    fn deref(&self) -> &router::World {
-        &self.0
-    }
-}
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// Drops UDP to that port.
 fn drops(port: u16) -> String {
     format!("[[rule]]\nname = \"udp-{port}\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
 }
 
-impl World {
-    fn new(tag: &str) -> Option<Self> {
-        router::World::new(tag).map(Self)
-    }
+fn world(tag: &str) -> Option<RouteBed> {
+    RouteBed::new(EVENKEEL, tag)
+}
 
-    fn names(&self) -> [&str; 2] {
-        [self.ports[0].interface(), self.ports[1].interface()]
-    }
+fn run(world: &RouteBed, rules: &str) -> Running {
+    world.run(&["--trial", "0", "--rules", rules])
+}
 
-    /// Another verb of the program, in the router's namespace.
-    fn verb(&self, arguments: &[&str]) -> Command {
-        let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
-        command.args(arguments);
-        command
-    }
+/// A router whose rules stay.
+fn run_pinned(world: &RouteBed, rules: &str) -> Running {
+    world.run(&["--trial", "0", "--rules", rules, "--pin-rules"])
+}
 
-    fn run(&self, rules: &str) -> Running {
-        self.run_with(&["--rules", rules])
-    }
+/// Packets that a rule of the router applied to.
+fn packets(world: &RouteBed, rule: &str) -> u64 {
+    let status = world.status();
+    let rules = status["rules"]["rules"].as_array().expect("rules");
+    rules.iter().find(|r| r["name"] == rule).expect("the rule")["packets"].as_u64().unwrap()
+}
 
-    fn run_with(&self, more: &[&str]) -> Running {
-        self.0.run(&[&["--trial", "0"], more].concat())
-    }
+/// Which of these ports of `b` are reached from `a` by UDP.
+fn reached(world: &RouteBed, ports: &[u16]) -> Vec<u16> {
+    let listen = |port: &u16| {
+        let socket = bind(("198.18.2.2", *port));
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        (*port, socket)
+    };
+    let sockets: Vec<_> = world.b.run(|| ports.iter().map(listen).collect());
+    world.a.run(|| {
+        let client = UdpSocket::bind("198.18.1.2:0").unwrap();
+        for port in ports {
+            client.send_to(b"hello", ("198.18.2.2", *port)).unwrap();
+        }
+    });
+    let reached = sockets.iter().filter(|(_, socket)| socket.recv_from(&mut [0; 64]).is_ok());
+    reached.map(|(port, _)| *port).collect()
+}
 
-    /// Packets that a rule of the router applied to.
-    fn packets(&self, rule: &str) -> u64 {
-        let status = self.status();
-        let rules = status["rules"]["rules"].as_array().expect("rules");
-        rules.iter().find(|r| r["name"] == rule).expect("the rule")["packets"].as_u64().unwrap()
-    }
-
-    /// Which of these ports of `b` are reached from `a` by UDP.
-    fn reached(&self, ports: &[u16]) -> Vec<u16> {
-        let listen = |port: &u16| {
-            // A program that another test is just starting holds what is closed here until it begins.
-            let socket = wait_for("the port is free", || UdpSocket::bind(("198.18.2.2", *port)).ok());
-            socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-            (*port, socket)
-        };
-        let sockets: Vec<_> = self.b.space().run(|| ports.iter().map(listen).collect());
-        self.a.space().run(|| {
-            let client = UdpSocket::bind("198.18.1.2:0").unwrap();
-            for port in ports {
-                client.send_to(b"hello", ("198.18.2.2", *port)).unwrap();
-            }
-        });
-        let reached = sockets.iter().filter(|(_, socket)| socket.recv_from(&mut [0; 64]).is_ok());
-        reached.map(|(port, _)| *port).collect()
-    }
-
-    fn runs_a_program(&self) -> bool {
-        self.ports[0].space().output("ip -j link show").contains("\"xdp\"")
-    }
+fn runs_a_program(world: &RouteBed) -> bool {
+    world.router().output("ip -j link show").contains("\"xdp\"")
 }
 
 #[test]
 fn wrong_rules_are_refused_with_their_line_and_change_nothing() {
-    let Some(world) = World::new("rrbad") else { return };
-    let [first, second] = world.names();
+    let Some(world) = world("rrbad") else { return };
+    let [first, second] = world.ports();
     let path = world.bed.file("rules.toml", format!("{}\n[detection]\n", drops(53)));
     let refused = world.ask(&["run", first, second, "--rules", &path]);
     assert_eq!(refused.status.code(), Some(2), "{}", printed(&refused));
     assert!(printed(&refused).contains(&format!("{path}:7:")), "{}", printed(&refused));
     let missing = world.ask(&["run", first, second, "--rules", "/nowhere.toml"]);
     assert_eq!(missing.status.code(), Some(2), "{}", printed(&missing));
-    assert!(!world.runs_a_program());
+    assert!(!runs_a_program(&world));
     // There is nothing to be read again.
     assert_eq!(world.ask(&["reload"]).status.code(), Some(1));
 }
 
 #[test]
 fn rules_hold_beside_a_shield_and_each_counts_its_own() {
-    let Some(world) = World::new("rrshd") else { return };
-    let [first, _] = world.names();
+    let Some(world) = world("rrshd") else { return };
+    let [first, _] = world.ports();
     let (of_shield, of_router) = (world.bed.file("shield.toml", drops(53)), world.bed.file("rules.toml", drops(54)));
     let both = [53, 54, 55];
-    let shield = |more: &[&str]| world.verb(&[&["shield"], more].concat()).output().unwrap();
+    let shield = |more: &[&str]| world.evenkeel(&[&["shield"], more].concat()).output().unwrap();
     let start_shield = || {
         let arguments = ["shield", "run", first, "--quiet", "--rules", &of_shield];
         let log = world.bed.path("shield.log");
-        let running = Running::logged(&mut world.verb(&arguments), &log);
+        let running = Running::logged(&mut world.evenkeel(&arguments), &log);
         wait_reporting("the shield answers", || shield(&["status", first]).status.success(), || testbed::log(&log));
         running
     };
     // In either order of their coming.
     let first_shield = start_shield();
-    assert_eq!(world.reached(&both), [54, 55]);
-    let router = world.run(&of_router);
-    assert_eq!(world.reached(&both), [55]);
-    assert_eq!((world.packets("udp-54"), world.status()["rules"]["totals"]["dropped"].clone()), (1, 1.into()));
+    assert_eq!(reached(&world, &both), [54, 55]);
+    let router = run(&world, &of_router);
+    assert_eq!(reached(&world, &both), [55]);
+    assert_eq!((packets(&world, "udp-54"), world.status()["rules"]["totals"]["dropped"].clone()), (1, 1.into()));
     let status = json(&shield(&["status", first, "--json"]));
     let rule = |r: &&Value| r["name"] == "udp-53";
     assert_eq!(status["rules"].as_array().unwrap().iter().find(rule).unwrap()["packets"], 2, "the shield comes first");
     assert!(shield(&["stop", first]).status.success());
     assert!(first_shield.end().success());
-    assert_eq!(world.reached(&both), [53, 55], "the router's rules stay");
+    assert_eq!(reached(&world, &both), [53, 55], "the router's rules stay");
     let second_shield = start_shield();
-    assert_eq!(world.reached(&both), [55]);
+    assert_eq!(reached(&world, &both), [55]);
     assert!(router.stop(Signal::SIGTERM).success());
-    assert_eq!(world.reached(&both), [54, 55], "the shield stays");
+    assert_eq!(reached(&world, &both), [54, 55], "the shield stays");
     assert!(shield(&["stop", first]).status.success());
     assert!(second_shield.end().success());
-    assert!(!world.runs_a_program());
+    assert!(!runs_a_program(&world));
 }
 
 #[test]
 fn rules_are_read_again_by_command_and_by_signal() {
-    let Some(world) = World::new("rrhup") else { return };
+    let Some(world) = world("rrhup") else { return };
     let path = world.bed.file("rules.toml", drops(53));
-    let router = world.run(&path);
-    assert_eq!(world.reached(&[53, 54]), [54]);
+    let router = run(&world, &path);
+    assert_eq!(reached(&world, &[53, 54]), [54]);
     world.bed.file("rules.toml", drops(54));
     let reload = world.ask(&["reload", "--json"]);
     assert_eq!((reload.status.code(), json(&reload)["reloaded"]["rules"].clone()), (Some(0), 1.into()));
-    assert_eq!(world.reached(&[53, 54]), [53]);
+    assert_eq!(reached(&world, &[53, 54]), [53]);
     world.bed.file("rules.toml", "default = 5\n");
     let reload = world.ask(&["reload", "--json"]);
     assert_eq!((reload.status.code(), json(&reload)["done"].clone()), (Some(2), false.into()));
     assert!(world.status()["rules"]["reload_error"].as_str().unwrap().contains(":1:"));
-    assert_eq!(world.reached(&[53, 54]), [53]);
+    assert_eq!(reached(&world, &[53, 54]), [53]);
     world.bed.file("rules.toml", drops(53) + &drops(54));
     router.signal(Signal::SIGHUP);
     wait("the signal is heard", || world.status()["rules"]["reloads"] == 2);
-    assert_eq!(world.reached(&[53, 54]), [0; 0]);
+    assert_eq!(reached(&world, &[53, 54]), [0; 0]);
     assert_eq!(world.status()["rules"]["reload_error"], Value::Null);
     for mode in ["standard", "shadow", "routed"] {
         assert!(world.ask(&["mode", mode]).status.success());
-        assert_eq!(world.reached(&[53, 54, 55]), [55], "{mode}");
+        assert_eq!(reached(&world, &[53, 54, 55]), [55], "{mode}");
     }
     assert!(router.stop(Signal::SIGTERM).success());
-    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+    assert_eq!(reached(&world, &[53, 54]), [53, 54]);
 }
 
 #[test]
 fn reloads_that_are_requested_at_once_are_done_one_after_the_other() {
-    let Some(world) = World::new("rrmny") else { return };
+    let Some(world) = world("rrmny") else { return };
     let path = world.bed.file("rules.toml", drops(53));
-    let router = world.run(&path);
+    let router = run(&world, &path);
     let ask = || world.ask(&["reload", "--json"]);
     std::thread::scope(|scope| {
         let reloads = [(); 4].map(|()| scope.spawn(ask));
@@ -179,58 +155,58 @@ fn reloads_that_are_requested_at_once_are_done_one_after_the_other() {
         assert!(matches!(reload.join().unwrap().status.code(), Some(0..=3)));
     });
     assert!(router.end().success());
-    assert_eq!(world.reached(&[53, 54]), [53, 54]);
+    assert_eq!(reached(&world, &[53, 54]), [53, 54]);
 }
 
 #[test]
 fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
-    let Some(world) = World::new("rrsty") else { return };
+    let Some(world) = world("rrsty") else { return };
     let path = world.bed.file("rules.toml", drops(53));
     let both = [53, 54];
     let taken_off = || {
         assert_eq!(world.ask(&["stop"]).status.code(), Some(0));
-        wait("no program is left", || !world.runs_a_program());
-        assert_eq!(world.reached(&both), both);
+        wait("no program is left", || !runs_a_program(&world));
+        assert_eq!(reached(&world, &both), both);
         assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "there is none any more");
     };
     for end in [Signal::SIGKILL, Signal::SIGTERM] {
-        world.run_with(&["--rules", &path, "--pin-rules"]).stop(end);
+        run_pinned(&world, &path).stop(end);
         for _ in 0..3 {
-            assert_eq!(world.reached(&both), [54], "the kernel forwards what the rules pass");
+            assert_eq!(reached(&world, &both), [54], "the kernel forwards what the rules pass");
         }
         let none = world.ask(&["status"]);
         assert_eq!(none.status.code(), Some(1));
         assert!(
-            printed(&none).contains(world.names()[0]) && printed(&none).contains("route stop"),
+            printed(&none).contains(world.ports()[0]) && printed(&none).contains("route stop"),
             "{}",
             printed(&none)
         );
     }
-    let [first, second] = world.names();
+    let [first, second] = world.ports();
     let open = world.ask(&["run", first, second]);
     assert_eq!(open.status.code(), Some(2), "no router without rules: {}", printed(&open));
     let other = world.ask(&["run", first, second, "--rules", &path, "--xdp-mode", "generic"]);
     assert_eq!(other.status.code(), Some(2), "{}", printed(&other));
-    assert_eq!(world.reached(&both), [54]);
+    assert_eq!(reached(&world, &both), [54]);
     taken_off();
 
     // The next one takes over, with other rules.
-    world.run_with(&["--rules", &path, "--pin-rules"]).stop(Signal::SIGKILL);
+    run_pinned(&world, &path).stop(Signal::SIGKILL);
     world.bed.file("rules.toml", drops(54));
-    let next = world.run_with(&["--rules", &path, "--pin-rules"]);
-    assert_eq!(world.reached(&both), [53]);
+    let next = run_pinned(&world, &path);
+    assert_eq!(reached(&world, &both), [53]);
     assert!(world.status()["ports"].as_array().unwrap().iter().any(|port| port["totals"]["forwarded"] != 0));
     next.stop(Signal::SIGKILL);
-    assert_eq!(world.reached(&both), [53]);
+    assert_eq!(reached(&world, &both), [53]);
     // And one whose rules go with it.
-    let last = world.run(&path);
-    assert_eq!((world.reached(&both), world.status()["rules"]["pinned"].clone()), (vec![53], false.into()));
+    let last = run(&world, &path);
+    assert_eq!((reached(&world, &both), world.status()["rules"]["pinned"].clone()), (vec![53], false.into()));
     last.stop(Signal::SIGKILL);
-    wait("no program is left", || !world.runs_a_program());
-    assert_eq!(world.reached(&both), both);
+    wait("no program is left", || !runs_a_program(&world));
+    assert_eq!(reached(&world, &both), both);
 
     // While it runs, `stop` ends it and its rules.
-    let running = world.run_with(&["--rules", &path, "--pin-rules"]);
+    let running = run_pinned(&world, &path);
     taken_off();
     assert!(running.end().success());
 }
@@ -246,21 +222,21 @@ fn folders(namespace: u64) -> (usize, bool) {
 
 #[test]
 fn what_killed_routers_left_of_namespaces_that_are_gone_goes_and_nothing_else() {
-    // Without the end of other tests' worlds, which asks for `route stop`: the namespace is deleted as it is.
-    let Some(gone) = router::World::new("rrgon") else { return };
-    let [Some(killed), Some(runs), Some(next)] = ["rrkld", "rrrun", "rrnxt"].map(World::new) else { return };
-    let number = |world: &router::World| world.ports[0].space().run(|| host::namespace::own().unwrap());
-    let [was, of_killed, of_runs, of_next] = [&gone, &killed.0, &runs.0, &next.0].map(number);
-    let start = |world: &router::World| {
+    let Some(mut gone) = world("rrgon") else { return };
+    gone.stops = false;
+    let [Some(killed), Some(runs), Some(next)] = ["rrkld", "rrrun", "rrnxt"].map(world) else { return };
+    let number = |world: &RouteBed| world.router().run(|| host::namespace::own().unwrap());
+    let [was, of_killed, of_runs, of_next] = [&gone, &killed, &runs, &next].map(number);
+    let start = |world: &RouteBed| {
         let path = world.bed.file("rules.toml", drops(53));
-        world.run(&["--trial", "0", "--rules", &path, "--pin-rules"])
+        run_pinned(world, &path)
     };
     start(&gone).stop(Signal::SIGKILL);
     start(&killed).stop(Signal::SIGKILL);
     let running = start(&runs);
     assert_eq!([was, of_killed, of_runs].map(|namespace| folders(namespace).0), [2; 3]);
     drop(gone);
-    let shown = || json(&next.verb(&["clean", "--dry-run", "--json"]).output().unwrap());
+    let shown = || json(&next.evenkeel(&["clean", "--dry-run", "--json"]).output().unwrap());
     let is_in = |document: &Value, namespace: u64| {
         let end = format!("@{namespace}");
         let routers = document["routers"].as_array().unwrap().iter();
@@ -272,21 +248,14 @@ fn what_killed_routers_left_of_namespaces_that_are_gone_goes_and_nothing_else() 
     assert!(is_in(&document, of_killed) <= 1 && is_in(&document, of_runs) == 0, "{document}");
 
     let path = next.bed.file("rules.toml", drops(53));
-    let begun = next.run(&path);
+    let begun = run(&next, &path);
     assert_eq!(folders(was), (0, false));
     assert_eq!(folders(of_killed), (2, false), "the rules that stay hold on");
-    assert_eq!(killed.reached(&[53, 54]), [54]);
+    assert_eq!(reached(&killed, &[53, 54]), [54]);
     assert_eq!((folders(of_runs), folders(of_next)), ((2, true), (0, true)), "who runs is left alone");
     assert!(runs.ask(&["status"]).status.success());
     assert!(begun.stop(Signal::SIGTERM).success());
     assert!(running.stop(Signal::SIGTERM).success());
     assert_eq!(runs.ask(&["stop"]).status.code(), Some(0));
     assert_eq!(folders(of_next), (0, false));
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        // Whatever a failed test has left in the BPF file system.
-        let _ = self.ask(&["stop"]);
-    }
 }

@@ -9,11 +9,11 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{ended, json, refused, wait, words};
+use testbed::{RouteBed, ended, json, refused, wait, words};
 
 mod places;
-mod router;
-use router::World;
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// Lines of JSON in a file.
 fn documents(path: &std::path::Path) -> Vec<Value> {
@@ -23,7 +23,7 @@ fn documents(path: &std::path::Path) -> Vec<Value> {
 
 #[test]
 fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port() {
-    let Some(world) = World::new("rtseen") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtseen") else { return };
     let [log, heard, metrics, hook] = ["events", "heard", "metrics", "hook"].map(|name| world.bed.path(name));
     let script =
         format!("#!/bin/sh\necho \"$EVENKEEL_EVENT $EVENKEEL_MODE $EVENKEEL_OBSTACLE\" >>{}\n", heard.display());
@@ -34,7 +34,7 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
         ["--events", &log_name, "--hook", &hook_name, "--metrics-file", &metrics_name, "--metrics-port", "9464"];
     let running = world.run(&[&["--trial", "0"], &outputs[..]].concat());
     wait("a packet crosses", || world.crosses());
-    let router = world.ports[0].space();
+    let router = world.router();
     router.nft("table ip t { chain f { type filter hook forward priority 0; counter drop; }; }");
     wait("the kernel forwards again", || world.is_in("standard"));
     router.nft("delete table ip t");
@@ -63,8 +63,7 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
     assert_eq!(heard.lines().nth(1), Some("obstacle  netfilter"), "{heard}");
 
     let forwarded = world.status()["ports"][0]["totals"]["forwarded"].as_u64().unwrap();
-    let line =
-        format!("evenkeel_route_forwarded_frames_total{{interface=\"{}\"}} {forwarded}", world.ports[0].interface());
+    let line = format!("evenkeel_route_forwarded_frames_total{{interface=\"{}\"}} {forwarded}", world.ports()[0]);
     let has = |text: &str| text.lines().any(|other| other == line);
     wait("the file has it", || has(&fs::read_to_string(&metrics).unwrap_or_default()));
     let answer = router.run(|| {
@@ -81,12 +80,12 @@ fn events_go_to_the_log_the_hook_and_the_status_and_metrics_to_a_file_and_a_port
 
 #[test]
 fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_reported() {
-    let Some(world) = World::new("rtback") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rtback") else { return };
     let metrics = world.bed.path("metrics");
     let running = world.run(&["--trial", "0", "--metrics-file", &metrics.display().to_string()]);
     wait("a packet crosses", || world.crosses());
     assert_eq!(world.status()["ports"][0]["reattached"], 0);
-    let port = &world.ports[0];
+    let port = &world.ra;
     let entry = port.run(|| bpf::link::attached(port.interface()).unwrap()).expect("a chain").id;
     places::empty(entry, "ek_route");
     wait("it is put back", || world.status()["ports"][0]["reattached"] == 1);
@@ -104,22 +103,22 @@ fn a_port_that_was_taken_out_of_its_place_is_put_back_counted_and_reported() {
 
 #[test]
 fn what_cannot_be_opened_is_reported_before_a_port_is_touched() {
-    let Some(world) = World::new("rtopen") else { return };
-    let [one, two] = [0, 1].map(|n| world.ports[n].interface());
+    let Some(world) = RouteBed::new(EVENKEEL, "rtopen") else { return };
+    let [one, two] = world.ports();
     let folder = world.bed.path("none").join("file").display().to_string();
     for (more, code) in [(["--events", &folder], 3), (["--metrics-file", "/dev/null"], 2)] {
         let output = world.ask(&[&["run", one, two], &more[..]].concat());
         refused(&output, code, &[more[1]]);
     }
-    assert!(!world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
+    assert!(!world.router().output("ip -j link show").contains("\"xdp\""));
 }
 
 #[test]
 fn rates_of_an_interval_are_in_each_document_of_a_run() {
-    let Some(world) = World::new("rtrates") else { return };
-    let [one, two] = [0, 1].map(|n| world.ports[n].interface());
+    let Some(world) = RouteBed::new(EVENKEEL, "rtrates") else { return };
+    let [one, two] = world.ports();
     let log = world.bed.path("documents");
-    let mut command = world.evenkeel(&["run", one, two, "--trial", "0", "--json", "--interval", "200ms"]);
+    let mut command = world.command(&["run", one, two, "--trial", "0", "--json", "--interval", "200ms"]);
     command.stdout(fs::File::create(&log).unwrap());
     let running = testbed::Running::start(&mut command);
     wait("the router answers", || world.ask(&["status"]).status.success());
@@ -143,8 +142,8 @@ fn documents_so_far(path: &std::path::Path) -> Vec<Value> {
 
 #[test]
 fn a_unit_has_the_options_and_no_relative_path() {
-    let Some(world) = World::new("rtunit") else { return };
-    let [one, two] = [0, 1].map(|n| world.ports[n].interface());
+    let Some(world) = RouteBed::new(EVENKEEL, "rtunit") else { return };
+    let [one, two] = world.ports();
     let unit = |more: &[&str]| world.ask(&[&["unit", one, two], more].concat());
     let plain = ended(&unit(&[]), 0);
     let start = |text: &str| {
@@ -169,7 +168,7 @@ fn a_unit_has_the_options_and_no_relative_path() {
     refused(&world.ask(&["unit", one, "nope0"]), 3, &["nope0"]);
     // What the unit starts is a command line of this version.
     let arguments: Vec<String> = start(&full).split(' ').map(str::to_owned).collect();
-    let mut command = world.evenkeel(&["run"]);
+    let mut command = world.command(&["run"]);
     command.args(&arguments).arg("--help");
     ended(&command.output().unwrap(), 0);
     assert_eq!(json(&world.ask(&["check", one, two, "--json"]))["ports"][0], *one);

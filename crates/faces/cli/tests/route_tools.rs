@@ -1,7 +1,5 @@
 //! What people use every day, through a router whose mode changes meanwhile: ssh, curl, iperf3, traceroute, mtr, and BIRD that flaps routes.
 
-mod router;
-
 use std::{
     fs,
     process::{Command, Stdio},
@@ -11,24 +9,16 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use router::World;
-use testbed::{Running, Sshd, printed, wait};
+use testbed::{Ends, RouteBed, Running, Sshd, printed, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// Bytes that curl and ssh fetch: some seconds' worth.
 const STREAM_BYTES: usize = 300 << 20;
 const SWITCH_PERIOD: Duration = Duration::from_millis(400);
 
-/// Switches to and fro until it is dropped.
-struct Switching<'a>(&'a AtomicBool);
-
-impl Drop for Switching<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Does `work` while the mode is `mode` and standard in turn; how often it was switched.
-fn while_modes_change(world: &World, mode: &str, work: impl FnOnce()) -> usize {
+fn while_modes_change(world: &RouteBed, mode: &str, work: impl FnOnce()) -> usize {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let switching = scope.spawn(|| {
@@ -43,7 +33,7 @@ fn while_modes_change(world: &World, mode: &str, work: impl FnOnce()) -> usize {
             times
         });
         {
-            let _ends = Switching(&stop);
+            let _ends = Ends(&stop);
             work();
         }
         switching.join().unwrap()
@@ -59,8 +49,8 @@ fn succeeds(command: &mut Command) -> String {
 #[test]
 fn transfers_and_a_login_through_nat_outlive_changes_of_the_mode() {
     let Some(()) = Sshd::can_run() else { return };
-    let Some(world) = World::new("rttools") else { return };
-    let (a, router, b) = (world.a.space(), world.ports[0].space(), world.b.space());
+    let Some(world) = RouteBed::new(EVENKEEL, "rttools") else { return };
+    let (a, router, b) = (world.a.space(), world.router(), world.b.space());
     router.nft(
         "table ip t { chain f { type filter hook forward priority 0; policy drop; \
          ct state established ct mark set ct mark or 0x10000000; ct state established accept; \
@@ -121,7 +111,7 @@ fn transfers_and_a_login_through_nat_outlive_changes_of_the_mode() {
 
 #[test]
 fn a_route_is_traced_as_without_the_fast_path() {
-    let Some(world) = World::new("rttrace") else { return };
+    let Some(world) = RouteBed::new(EVENKEEL, "rttrace") else { return };
     let a = world.a.space();
     let hops = |text: &str| -> Vec<String> {
         let addresses = text.split_whitespace().filter(|word| word.starts_with("198.18."));
