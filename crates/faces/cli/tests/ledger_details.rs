@@ -2,10 +2,13 @@
 
 use std::{net::UdpSocket, process::Command, thread, time::Duration};
 
-mod losses;
+use testbed::{
+    Running, alone, ended,
+    losses::{BOX, LOADS, Load, SENDER, road},
+    text,
+};
 
-use losses::{BOX, EVENKEEL, LOADS, Load, SENDER, road};
-use testbed::{Running, alone, ended, text};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A few packets, slow enough for any machine.
 const FEW: Load = Load { rate: "1k", duration: "500ms" };
@@ -13,7 +16,7 @@ const FEW: Load = Load { rate: "1k", duration: "500ms" };
 #[test]
 fn a_port_without_a_socket_is_named_with_its_sender() {
     let _alone = alone();
-    let Some(road) = road("ekdeta") else { return };
+    let Some(road) = road(EVENKEEL, "ekdeta") else { return };
     let (found, sent) = road.measure_with(&["--details"], || {
         let sent = road.send_udp(BOX, 7001, FEW);
         (sent, road.send_udp(BOX, 7002, FEW))
@@ -45,7 +48,7 @@ fn a_port_without_a_socket_is_named_with_its_sender() {
 #[test]
 fn a_filter_leaves_the_others_out() {
     let _alone = alone();
-    let Some(road) = road("ekfilt") else { return };
+    let Some(road) = road(EVENKEEL, "ekfilt") else { return };
     let (found, sent) = road.measure_with(&["--filter", "udp dst port 7002"], || {
         let sent = road.send_udp(BOX, 7001, FEW);
         (sent, road.send_udp(BOX, 7002, FEW))
@@ -66,7 +69,7 @@ fn a_filter_leaves_the_others_out() {
 #[test]
 fn a_flood_is_sampled_and_its_port_still_named() {
     let _alone = alone();
-    let Some(road) = road("ekdflo") else { return };
+    let Some(road) = road(EVENKEEL, "ekdflo") else { return };
     let (found, _) = road.measure_with(&["--details"], || road.send_udp(BOX, 7003, LOADS[1]));
     let loss = found.at("udp", "no socket")[0];
     let details = loss.details.as_ref().expect("details");
@@ -78,7 +81,7 @@ fn a_flood_is_sampled_and_its_port_still_named() {
 #[test]
 fn an_interrupt_shows_what_was_counted() {
     let _alone = alone();
-    let Some(road) = road("eksigi") else { return };
+    let Some(road) = road(EVENKEEL, "eksigi") else { return };
     let mut ledger = Command::new(EVENKEEL);
     ledger.args(["ledger", "-i", "60", "--once", "--details"]);
     let ledger = road.entry.run(|| Running::piped(&mut ledger));

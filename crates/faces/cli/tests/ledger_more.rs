@@ -5,18 +5,21 @@ use std::{net::UdpSocket, thread, time::Duration};
 
 use bpf::{XdpDrop, XdpMode};
 
-mod losses;
+use testbed::{
+    alone,
+    losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, road},
+    skip,
+};
 
-use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, road};
-use testbed::{alone, skip};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A load that any machine carries.
 const EASY: Load = LOADS[0];
 
 /// Measures one load on a fresh box.
-fn lab(tag: &str, prepare: impl FnOnce(&Road), send: impl Fn(&Road) -> u64) -> Option<(losses::Found, u64)> {
+fn lab(tag: &str, prepare: impl FnOnce(&Road), send: impl Fn(&Road) -> u64) -> Option<(Found, u64)> {
     let _alone = alone();
-    let road = road(tag)?;
+    let road = road(EVENKEEL, tag)?;
     prepare(&road);
     Some(road.measure(|| send(&road)))
 }
@@ -123,7 +126,7 @@ fn the_table_of_connections_refuses_what_is_invalid() {
 #[test]
 fn generic_xdp_without_a_loss_changes_nothing() {
     let _alone = alone();
-    let Some(road) = road("ekxgen") else { return };
+    let Some(road) = road(EVENKEEL, "ekxgen") else { return };
     // On the way out, where it sees nothing of what comes in.
     let attach = || XdpDrop::attach(road.exit.interface(), XdpMode::Generic);
     let program = match road.entry.run(attach) {

@@ -12,10 +12,13 @@ use std::{
 use model::stations::LossKind;
 use nix::sys::signal::Signal;
 
-mod losses;
+use testbed::{
+    Running, Tcpdump, alone,
+    losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, road},
+    wait_for,
+};
 
-use losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, road};
-use testbed::{Running, Tcpdump, alone, wait_for};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// A few packets, slow enough for any machine.
 const FEW: Load = Load { rate: "1k", duration: "500ms" };
@@ -42,7 +45,7 @@ fn is_advised(found: &Found) {
 #[test]
 fn a_healthy_web_server_loses_nothing() {
     let _alone = alone();
-    let Some(road) = road("ekhttp") else { return };
+    let Some(road) = road(EVENKEEL, "ekhttp") else { return };
     road.file("page", [b'x'; 3000]);
     let mut server = Command::new("python3");
     server.args(["-m", "http.server", &HTTP.to_string(), "--bind", BOX, "--directory"]).arg(road.path(""));
@@ -69,7 +72,7 @@ fn a_healthy_web_server_loses_nothing() {
 #[test]
 fn a_scan_loses_nothing() {
     let _alone = alone();
-    let Some(road) = road("ekscan") else { return };
+    let Some(road) = road(EVENKEEL, "ekscan") else { return };
     let _listener = road.entry.run(|| TcpListener::bind((BOX, 7020))).expect("a port");
     // The sender's kernel knows nothing of these connections and resets each.
     let (found, sent) = road.measure(|| {
@@ -92,7 +95,7 @@ fn a_scan_loses_nothing() {
 #[test]
 fn data_that_a_program_did_not_read_are_lost() {
     let _alone = alone();
-    let Some(road) = road("ekunrd") else { return };
+    let Some(road) = road(EVENKEEL, "ekunrd") else { return };
     let listener = road.entry.run(|| TcpListener::bind((BOX, 7030))).expect("a port");
     let (found, closed) = road.measure(|| {
         for _ in 0..20 {
@@ -113,7 +116,7 @@ fn data_that_a_program_did_not_read_are_lost() {
 #[test]
 fn a_stopped_tap_loses_copies_and_no_packets() {
     let _alone = alone();
-    let Some(road) = road("ektaps") else { return };
+    let Some(road) = road(EVENKEEL, "ektaps") else { return };
     let options = ["-i", road.entry.interface(), "-B", "4", "-s", "200"];
     let tap = Tcpdump::start_with(&road.entry, &road.path("copies.pcap"), &options);
     thread::sleep(Duration::from_millis(300));
@@ -131,7 +134,7 @@ fn a_stopped_tap_loses_copies_and_no_packets() {
 #[test]
 fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
     let _alone = alone();
-    let Some(road) = road("ekdead") else { return };
+    let Some(road) = road(EVENKEEL, "ekdead") else { return };
     let mac = road.entry.link.mac.to_string();
     let what = ["--udp", "--src", SENDER, "--src-port", "5000", "--dst-port", "9", "--dst-mac", &mac, "--count", "50"];
     // The next hop is asked three times in 4.5 s and then given up: after the first measurement.
@@ -157,7 +160,7 @@ fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
 #[test]
 fn a_vlan_without_an_interface_and_a_foreign_address_of_ipv6_are_named() {
     let _alone = alone();
-    let Some(road) = road("ekvlan") else { return };
+    let Some(road) = road(EVENKEEL, "ekvlan") else { return };
     let mac = road.entry.link.mac.to_string();
     let count = ["--dst-mac", &mac, "--count", "100", "--src-port", "5000"];
     let tagged = ["--udp", "--src", SENDER, "--dst", BOX, "--vlan", "77"];
@@ -214,7 +217,7 @@ fn fifty(road: &Road, frame: &[u8]) -> Found {
 #[test]
 fn frames_that_switches_send_by_themselves_are_counted_once_and_are_no_loss() {
     let _alone = alone();
-    let Some(road) = road("ekswit") else { return };
+    let Some(road) = road(EVENKEEL, "ekswit") else { return };
     let frames: Vec<(&str, Vec<u8>)> = of_switches()
         .into_iter()
         .map(|(name, to, rest)| (name, [&to[..], &road.from.link.mac.0, &rest].concat()))

@@ -2,16 +2,19 @@
 
 use std::{net::UdpSocket, path::Path};
 
-mod losses;
-
-use losses::{BOX, FLOOD, LOADS, RECEIVER, road};
 use sys::packet::{PacketSocket, RingLayout, RxRing};
-use testbed::{Kept, alone, skip};
+use testbed::{
+    Kept, alone,
+    losses::{BOX, FLOOD, LOADS, RECEIVER, road},
+    skip,
+};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 #[test]
 fn a_socket_that_nobody_reads() {
     let _alone = alone();
-    let Some(road) = road("eksock") else { return };
+    let Some(road) = road(EVENKEEL, "eksock") else { return };
     for load in LOADS {
         let socket = road.entry.run(|| UdpSocket::bind((BOX, 7010))).expect("a port");
         socket.set_nonblocking(true).expect("a socket");
@@ -28,7 +31,7 @@ fn a_socket_that_nobody_reads() {
 #[test]
 fn a_ring_whose_reader_sleeps() {
     let _alone = alone();
-    let Some(road) = road("ekring") else { return };
+    let Some(road) = road(EVENKEEL, "ekring") else { return };
     for load in LOADS {
         let layout = RingLayout { block_bytes: 4096, blocks: 4, retire_ms: 60_000, rx_hash: false, node: None };
         let open = || RxRing::new(PacketSocket::open()?, layout);
@@ -50,7 +53,7 @@ fn a_ring_whose_reader_sleeps() {
 #[test]
 fn a_token_bucket_that_is_full() {
     let _alone = alone();
-    let Some(road) = road("ektbf") else { return };
+    let Some(road) = road(EVENKEEL, "ektbf") else { return };
     let exit = road.exit.interface();
     road.entry.output(&format!("tc qdisc add dev {exit} root tbf rate 2mbit burst 2000 limit 20000"));
     let dropped = || {
@@ -71,7 +74,7 @@ fn a_token_bucket_that_is_full() {
 #[test]
 fn a_backlog_that_is_full() {
     let _alone = alone();
-    let Some(road) = road("ekback") else { return };
+    let Some(road) = road(EVENKEEL, "ekback") else { return };
     if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
         return skip("a backlog is filled from another CPU");
     }

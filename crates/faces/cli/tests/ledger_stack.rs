@@ -7,16 +7,19 @@ use std::{
     time::Duration,
 };
 
-mod losses;
+use testbed::{
+    alone,
+    losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, road},
+    text,
+};
 
-use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, road};
-use testbed::{alone, text};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 /// Builds a box, lets `lose` send packets that it loses while the ledger counts, and looks them up. `lose` gives back how
 /// many were lost.
 fn lab(tag: &str, [station, place, word]: [&str; 3], prepare: impl Fn(&Road), lose: impl Fn(&Road, Load) -> u64) {
     let _alone = alone();
-    let Some(road) = road(tag) else { return };
+    let Some(road) = road(EVENKEEL, tag) else { return };
     for load in LOADS {
         let (found, lost) = road.measure(|| {
             prepare(&road);
@@ -58,7 +61,7 @@ fn rules_that_share_a_named_counter() {
             let rules = "[[rule]]\nname = \"syslog\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 514\n";
             let file = road.file("rules.toml", rules);
             let args = ["shield", "plan", road.entry.interface(), "--rules", &file];
-            let plan = road.entry.run(|| std::process::Command::new(losses::EVENKEEL).args(args).output());
+            let plan = road.entry.run(|| std::process::Command::new(EVENKEEL).args(args).output());
             let plan = plan.expect("the program runs");
             road.entry.nft(&text(&plan.stdout));
         },

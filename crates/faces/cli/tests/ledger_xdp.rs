@@ -4,10 +4,13 @@ use std::process::Command;
 
 use bpf::{XdpDrop, XdpMode};
 
-mod losses;
+use testbed::{
+    alone, ended,
+    losses::{BOX, LOADS, Road, road},
+    skip,
+};
 
-use losses::{BOX, LOADS, Road, road};
-use testbed::{alone, ended, skip};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 #[test]
 fn a_program_that_drops() {
@@ -16,7 +19,7 @@ fn a_program_that_drops() {
     for (mode, words) in
         [(XdpMode::Native, "by the XDP program xdp_drop (id "), (XdpMode::Generic, "by the generic XDP program")]
     {
-        let Some(road) = road("ekxdrop") else { return };
+        let Some(road) = road(EVENKEEL, "ekxdrop") else { return };
         let attach = || XdpDrop::attach(road.entry.interface(), mode);
         let program = match road.entry.run(attach) {
             Ok(program) => program,
@@ -59,7 +62,7 @@ fn redirect(road: &Road, target: &str) {
 #[test]
 fn a_redirect_into_a_device_that_is_down() {
     let _alone = alone();
-    let Some(road) = road("ekxdown") else { return };
+    let Some(road) = road(EVENKEEL, "ekxdown") else { return };
     road.entry.output("ip link add ekdown type veth peer name ekdownp");
     redirect(&road, "ekdown");
     for load in LOADS {

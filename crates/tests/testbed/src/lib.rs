@@ -16,6 +16,7 @@ mod frame;
 mod hosts;
 mod kept;
 mod link_node;
+pub mod losses;
 pub mod messages;
 mod pcap;
 mod ports;

@@ -1,7 +1,5 @@
 //! A box that loses a known number of packets: sender - box - receiver, and `evenkeel ledger` inside the box.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::{
     fs,
     ops::Deref,
@@ -12,39 +10,40 @@ use std::{
 
 use model::stations::{LedgerReport, StationLoss};
 use nix::sys::signal::Signal;
-use testbed::{Bed, End, Running, log, printed, text, wait_reporting};
 
-pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+use crate::{Bed, End, Running, log, printed, text, wait_reporting};
 
-pub(crate) const SENDER: &str = "198.18.0.1";
-pub(crate) const BOX: &str = "198.18.0.2";
-pub(crate) const BOX_OUT: &str = "198.19.0.2";
-pub(crate) const RECEIVER: &str = "198.19.0.1";
+pub const SENDER: &str = "198.18.0.1";
+pub const BOX: &str = "198.18.0.2";
+const BOX_OUT: &str = "198.19.0.2";
+pub const RECEIVER: &str = "198.19.0.1";
+
 /// How much is sent, and how fast.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
-    pub(crate) rate: &'static str,
-    pub(crate) duration: &'static str,
+pub struct Load {
+    pub rate: &'static str,
+    pub duration: &'static str,
 }
 
 /// A load that any machine carries, and a flood.
-pub(crate) const LOADS: [Load; 2] = [Load { rate: "20k", duration: "500ms" }, FLOOD];
+pub const LOADS: [Load; 2] = [Load { rate: "20k", duration: "500ms" }, FLOOD];
 /// As much as one core sends.
-pub(crate) const FLOOD: Load = Load { rate: "max", duration: "500ms" };
+pub const FLOOD: Load = Load { rate: "max", duration: "500ms" };
 /// A ledger counts no longer than this. It is ended before.
 const INTERVAL_MAX_S: &str = "60";
 /// Time for the last packets on their way.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 
 /// What a loss, and the rest that nothing explains, may be apart from the truth.
-pub(crate) const PRECISION: f64 = 0.001;
+const PRECISION: f64 = 0.001;
 
 /// Sender, box and receiver in a row, each in a namespace. The box routes between its two interfaces, `entry` and `exit`.
-pub(crate) struct Road {
-    pub(crate) from: End,
-    pub(crate) entry: End,
-    pub(crate) exit: End,
-    pub(crate) to: End,
+pub struct Road {
+    pub from: End,
+    pub entry: End,
+    pub exit: End,
+    pub to: End,
+    program: &'static str,
     bed: Bed,
 }
 
@@ -56,8 +55,8 @@ impl Deref for Road {
     }
 }
 
-/// Builds the road; none, and a word why, without the privilege.
-pub(crate) fn road(tag: &str) -> Option<Road> {
+/// Builds the road, `program` is evenkeel; none, and a word why, without the privilege.
+pub fn road(program: &'static str, tag: &str) -> Option<Road> {
     let bed = Bed::new(tag, &["sender", "box", "receiver"])?;
     let ([from, entry], [exit, to]) = (bed.join(["sender", "box"], 1), bed.join(["box", "receiver"], 1));
     for (end, own, other, owner) in [
@@ -75,14 +74,14 @@ pub(crate) fn road(tag: &str) -> Option<Road> {
     }
     // The receiver swallows everything without an answer.
     to.nft("table ip ekt {\n chain in {\n type filter hook prerouting priority -300;\n drop\n }\n }\n");
-    Some(Road { from, entry, exit, to, bed })
+    Some(Road { from, entry, exit, to, program, bed })
 }
 
 impl Road {
     /// `evenkeel gen` from the sender with these arguments; the number of frames that arrived at the box.
-    pub(crate) fn generate(&self, what: &[&str], load: Load) -> u64 {
+    pub fn generate(&self, what: &[&str], load: Load) -> u64 {
         let before = self.entry.received();
-        let mut command = Command::new(EVENKEEL);
+        let mut command = Command::new(self.program);
         command.args(["gen", self.from.interface(), "--rate", load.rate, "--duration", load.duration]);
         command.args(["--backend", "tx-ring", "--cpus", "0"]).args(what);
         let output = self.from.run(|| command.output()).expect("the program runs");
@@ -91,7 +90,7 @@ impl Road {
     }
 
     /// Small UDP datagrams of one flow to a port of an address; the number that arrived at the box.
-    pub(crate) fn send_udp(&self, to: &str, port: u16, load: Load) -> u64 {
+    pub fn send_udp(&self, to: &str, port: u16, load: Load) -> u64 {
         let (mac, port) = (self.entry.link.mac.to_string(), port.to_string());
         let what =
             ["--udp", "--src", SENDER, "--dst", to, "--src-port", "5000", "--dst-port", &port, "--dst-mac", &mac];
@@ -99,12 +98,12 @@ impl Road {
     }
 
     /// One frame as it is, again and again; the number that arrived at the box.
-    pub(crate) fn send_frame(&self, frame: &[u8], load: Load) -> u64 {
+    pub fn send_frame(&self, frame: &[u8], load: Load) -> u64 {
         self.generate(&["--pcap", &self.pcap("frame.pcap", [frame])], load)
     }
 
     /// A UDP frame for the box or beyond, for tests to damage.
-    pub(crate) fn udp_frame(&self, source: &str, destination: &str, port: u16) -> Vec<u8> {
+    pub fn udp_frame(&self, source: &str, destination: &str, port: u16) -> Vec<u8> {
         let template = wire::Template {
             destination: self.entry.link.mac,
             source: self.from.link.mac,
@@ -121,12 +120,12 @@ impl Road {
     }
 
     /// Does `work` while `evenkeel ledger` counts in the box.
-    pub(crate) fn measure<T>(&self, work: impl Fn() -> T) -> (Found, T) {
+    pub fn measure<T>(&self, work: impl Fn() -> T) -> (Found, T) {
         self.measure_with(&[], work)
     }
 
     /// The same with more arguments for the ledger.
-    pub(crate) fn measure_with<T>(&self, args: &[&str], work: impl Fn() -> T) -> (Found, T) {
+    pub fn measure_with<T>(&self, args: &[&str], work: impl Fn() -> T) -> (Found, T) {
         let ledger = self.ledger(args);
         let result = work();
         thread::sleep(SETTLE_TIME);
@@ -137,7 +136,7 @@ impl Road {
     /// Starts `evenkeel ledger` in the box and comes back once it counts.
     fn ledger(&self, args: &[&str]) -> Running {
         let path = self.path("ledger");
-        let mut command = Command::new(EVENKEEL);
+        let mut command = Command::new(self.program);
         command.args(["ledger", "--json", "--once", "--check", "--interval", INTERVAL_MAX_S]).args(args);
         command.stdout(Stdio::piped()).stderr(fs::File::create(&path).expect("a file"));
         let running = self.entry.run(|| Running::start(&mut command));
@@ -147,10 +146,10 @@ impl Road {
 }
 
 /// What a ledger found.
-pub(crate) struct Found {
+pub struct Found {
     /// What `--check` said.
-    pub(crate) finding: bool,
-    pub(crate) report: LedgerReport,
+    pub finding: bool,
+    pub report: LedgerReport,
 }
 
 impl Found {
@@ -162,18 +161,18 @@ impl Found {
     }
 
     /// The losses of a station whose place contains `place`.
-    pub(crate) fn at(&self, station: &str, place: &str) -> Vec<&StationLoss> {
+    pub fn at(&self, station: &str, place: &str) -> Vec<&StationLoss> {
         let losses = self.report.stations.iter().filter(|s| s.name == station).flat_map(|s| &s.losses);
         losses.filter(|l| l.place.contains(place)).collect()
     }
 
     /// Packets lost there.
-    pub(crate) fn packets(&self, station: &str, place: &str) -> u64 {
+    pub fn packets(&self, station: &str, place: &str) -> u64 {
         self.at(station, place).iter().map(|l| l.packets).sum()
     }
 
     /// A drop reason, a counter or a process is named for the losses there.
-    pub(crate) fn names(&self, station: &str, place: &str, word: &str) -> bool {
+    pub fn names(&self, station: &str, place: &str, word: &str) -> bool {
         self.at(station, place).iter().any(|l| {
             l.counter.contains(word)
                 || l.place.contains(word)
@@ -184,13 +183,13 @@ impl Found {
     }
 
     /// The tolerance of a loss, as a share: where the trace took samples, twice the precision that the report states (19 of 20 are within it once).
-    pub(crate) fn precision(&self) -> f64 {
+    pub fn precision(&self) -> f64 {
         PRECISION.max(self.report.trace.as_ref().map_or(0.0, |trace| 2.0 * trace.precision))
     }
 
     /// The injected loss stands at its station, is named, and nothing else is missing.
     #[track_caller]
-    pub(crate) fn holds(&self, station: &str, place: &str, word: &str, injected: u64) {
+    pub fn holds(&self, station: &str, place: &str, word: &str, injected: u64) {
         let shown = self.shown();
         assert!(injected > 0, "nothing was injected\n{shown}");
         let found = self.packets(station, place);
@@ -203,7 +202,7 @@ impl Found {
 
     /// Nothing was lost, and `--check` says so.
     #[track_caller]
-    pub(crate) fn lost_nothing(&self) {
+    pub fn lost_nothing(&self) {
         let shown = self.shown();
         assert_eq!((self.report.lost, self.finding), (0, false), "{shown}");
         self.closes();
@@ -211,7 +210,7 @@ impl Found {
 
     /// What nothing explains is below 0.1 %, in all and in each direction.
     #[track_caller]
-    pub(crate) fn closes(&self) {
+    pub fn closes(&self) {
         let shown = self.shown();
         for (what, offered, unexplained) in [
             ("all", self.report.offered, self.report.unexplained),
@@ -224,7 +223,7 @@ impl Found {
     }
 
     /// The report for a failed test.
-    pub(crate) fn shown(&self) -> String {
+    pub fn shown(&self) -> String {
         serde_json::to_string_pretty(&self.report).expect("plain data")
     }
 }
