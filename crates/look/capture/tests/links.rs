@@ -5,14 +5,13 @@ mod common;
 use std::{path::Path, time::Duration};
 
 use capture::{
-    filter::{self, Place},
-    open::{self, Tuning},
-    plan::{Backend, Plan},
+    open::Tuning,
+    plan::Backend,
     run::{Notice, Report, RunError},
 };
-use common::{Notices, capture_notified, limits, mixture, options, read_pcapng};
+use common::{Notices, limits, mixture, read_pcapng, sources};
 use model::{Classified, ErrorClass};
-use port::{PacketOptions, PortError};
+use port::PortError;
 use testbed::{Wire, wait, write_pcap};
 
 /// Captures from `interfaces` of the receiver into `file` while `meanwhile` runs, then stops.
@@ -23,16 +22,10 @@ fn capture(
     file: &Path,
     meanwhile: impl FnOnce(&Notices) + Send,
 ) -> (Report, Vec<Notice>) {
-    let open = |interface: &&str| {
-        let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
-        // Without the multicast of IPv6 when an interface comes up.
-        let filter = filter::compile(interface, "not ether multicast", port::WHOLE_FRAME, place).unwrap();
-        let options = PacketOptions { interface: (*interface).to_owned(), ..options(wire, filter.program) };
-        let plan = Plan { backend, readers: vec![None], node: None };
-        open::open(&plan, &options, &Tuning::default()).unwrap()
-    };
-    let make = || interfaces.iter().flat_map(open).map(|source| (source, None)).collect();
-    capture_notified(wire, make, file, limits(), meanwhile)
+    // Without the multicast of IPv6 when an interface comes up.
+    let open = |interface: &&str| sources(interface, backend, 1, &Tuning::default(), "not ether multicast");
+    let make = || interfaces.iter().flat_map(open).collect();
+    common::capture(wire, make, file, limits(), meanwhile)
 }
 
 /// One more interface of the receiver, and its peer.

@@ -2,16 +2,29 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use capture::{
     open::Tuning,
     plan::{Backend, FANOUT_NAMES},
     run::{Limits, Sink, run},
 };
-use common::{Packet, capture, limits, mixture, packets, read_pcapng, sources, tcpdump};
+use common::{Packet, capture, limits, mixture, read_pcapng, sources};
 use sys::packet::FanoutAlgorithm;
-use testbed::{Wire, write_pcap};
+use testbed::{Tcpdump, Wire, read_pcap, wait, write_pcap};
+
+/// A tcpdump that writes everything it sees.
+fn tcpdump(wire: &Wire, file: &Path) -> Tcpdump {
+    Tcpdump::start_with(&wire.receiver, file, &["-i", wire.receiver.interface(), "-B", "65536", "-U"])
+}
+
+/// Its packets, once its file holds as much as `sent`: what it has not written when it is stopped, it throws away.
+fn packets(tcpdump: Tcpdump, file: &Path, sent: &[Packet]) -> Vec<Packet> {
+    // The sizes of the headers of file and packet, pcap-savefile(5).
+    let expected = 24 + sent.iter().map(|(_, bytes)| 16 + bytes.len() as u64).sum::<u64>();
+    wait("all packets in tcpdump's file", || file.metadata().is_ok_and(|file| file.len() >= expected));
+    read_pcap(&tcpdump.stop())
+}
 
 fn sorted(mut packets: Vec<Packet>) -> Vec<Packet> {
     packets.sort();
@@ -33,8 +46,8 @@ fn every_backend_captures_what_tcpdump_captures() {
         let tcpdump = (backend != Backend::Xdp).then(|| tcpdump(&wire, &theirs));
         let tuning = Tuning::default();
         let members = if backend.is_fanout() { 3 } else { 1 };
-        let make = || sources(&wire, backend, members, &tuning, "");
-        let report = capture(&wire, make, &ours, limits(), || {
+        let make = || sources(wire.receiver.interface(), backend, members, &tuning, "");
+        let (report, _) = capture(&wire, make, &ours, limits(), |_| {
             wire.sender.replay(&file, 40_000);
             // What is on its way reaches a ring in less than its retire time-out; the rest the end of the capture collects.
             std::thread::sleep(Duration::from_millis(300));
@@ -62,7 +75,8 @@ fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
     let rate = |backend| {
         let limits =
             Limits { duration: Some(Duration::from_millis(950)), held_back: Duration::from_secs(1), ..limits() };
-        run(wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")), Sink::Count, limits, &stop, |_| ())
+        let sources = wire.receiver.run(|| sources(wire.receiver.interface(), backend, 1, &tuning, ""));
+        run(sources, Sink::Count, limits, &stop, |_| ())
     };
     let (socket, ring) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| wire.sender.replay(&file, 20_000));
@@ -92,8 +106,8 @@ fn every_fanout_algorithm_delivers_every_packet_once() {
             let mut tuning = Tuning::default();
             tuning.fanout.algorithm = algorithm;
             tuning.fanout.defrag = algorithm == FanoutAlgorithm::Hash;
-            let make = || sources(&wire, backend, 4, &tuning, "");
-            let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 40_000));
+            let make = || sources(wire.receiver.interface(), backend, 4, &tuning, "");
+            let (report, _) = capture(&wire, make, &ours, limits(), |_| wire.sender.replay(&file, 40_000));
             assert!(report.failure.is_none(), "{backend} {name}: {:?}", report.failure);
             assert!(sorted(read_pcapng(&ours)) == sent, "{backend} {name}: {} packets", report.packets());
             let busy = report.readers.iter().filter(|r| r.packets > 0).count();
@@ -116,8 +130,8 @@ fn a_filter_sees_tags_as_tcpdump_does() {
         assert!(expected > 0, "{filter}");
         for backend in [Backend::Packet, Backend::Ring, Backend::Xdp, Backend::Tap] {
             let ours = dir.path().join("ours.pcapng");
-            let make = || sources(&wire, backend, 1, &Tuning::default(), filter);
-            let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 20_000));
+            let make = || sources(wire.receiver.interface(), backend, 1, &Tuning::default(), filter);
+            let (report, _) = capture(&wire, make, &ours, limits(), |_| wire.sender.replay(&file, 20_000));
             assert_eq!(report.packets(), expected, "{backend} `{filter}`");
         }
     }

@@ -28,7 +28,8 @@ fn a_slow_reader_finds_its_losses_marked() {
     let (flood, last) = (dir.path().join("flood.pcap"), dir.path().join("last.pcap"));
     write_pcap(&flood, mixture(500));
     write_pcap(&last, mixture(2));
-    let mut source = wire.receiver.run(|| RingSource::open(&options(&wire, Vec::new()), small_ring())).unwrap();
+    let mut source =
+        wire.receiver.run(|| RingSource::open(&options(wire.receiver.interface(), Vec::new()), small_ring())).unwrap();
     wire.sender.replay(&flood, 20_000);
     let (mut seen, mut marked, mut file) = (0u64, 0u64, Vec::new());
     let mut read = |source: &mut RingSource| {
@@ -64,8 +65,8 @@ fn a_full_disk_is_reported_and_leaves_whole_packets() {
     assert!(mounted.success());
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let ours = disk.join("ours.pcapng");
-        let make = || sources(&wire, Backend::Ring, 1, &Tuning::default(), "");
-        let report = capture(&wire, make, &ours, limits(), || wire.sender.replay(&file, 20_000));
+        let make = || sources(wire.receiver.interface(), Backend::Ring, 1, &Tuning::default(), "");
+        let (report, _) = capture(&wire, make, &ours, limits(), |_| wire.sender.replay(&file, 20_000));
         let copy = dir.path().join("copy.pcapng");
         std::fs::copy(&ours, &copy).unwrap();
         (report.failure, copy)
@@ -87,8 +88,8 @@ fn a_number_of_packets_is_exact() {
     for (backend, members) in [(Backend::Ring, 1), (Backend::RingFanout, 3)] {
         let ours = dir.path().join(format!("{backend}.pcapng"));
         let limits = capture::run::Limits { packets: Some(137), ..limits() };
-        let make = || sources(&wire, backend, members, &Tuning::default(), "");
-        let report = capture(&wire, make, &ours, limits, || wire.sender.replay(&file, 20_000));
+        let make = || sources(wire.receiver.interface(), backend, members, &Tuning::default(), "");
+        let (report, _) = capture(&wire, make, &ours, limits, |_| wire.sender.replay(&file, 20_000));
         assert_eq!((report.packets(), read_pcapng(&ours).len()), (137, 137), "{backend}");
     }
 }
@@ -101,7 +102,8 @@ fn a_smaller_buffer_than_requested_is_reported_or_refused() {
         sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();
         let mut tuning = Tuning::default();
         tuning.plain.buffer_bytes = 1 << 30;
-        let opened: Vec<_> = sources(&wire, Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
+        let opened: Vec<_> =
+            sources(wire.receiver.interface(), Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
         let first_notes = open::notes(&opened, wire.receiver.interface(), &tuning).unwrap();
         tuning.buffer_required = true;
         (first_notes, open::notes(&opened, wire.receiver.interface(), &tuning).unwrap_err())

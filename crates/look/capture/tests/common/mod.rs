@@ -1,6 +1,4 @@
-//! A veth pair in two namespaces, a pcap file to replay over it, and what tcpdump makes of it.
-
-#![allow(dead_code, reason = "each test file uses its part")]
+//! What is sent over a wire, and captures of it.
 
 use std::{
     path::Path,
@@ -23,7 +21,7 @@ use capture::{
 use etherparse::PacketBuilder;
 use port::{PacketOptions, WHOLE_FRAME};
 use sys::packet::Instruction;
-use testbed::{Tcpdump, Wire, read_pcap, wait};
+use testbed::{Wire, read_pcap, wait};
 
 /// A packet as it is compared: length on the wire, bytes.
 pub(crate) type Packet = (u32, Vec<u8>);
@@ -70,22 +68,9 @@ pub(crate) fn read_pcapng(path: &Path) -> Vec<Packet> {
     read_pcap(&pcap)
 }
 
-/// A tcpdump that writes everything it sees.
-pub(crate) fn tcpdump(wire: &Wire, file: &Path) -> Tcpdump {
-    Tcpdump::start_with(&wire.receiver, file, &["-i", wire.receiver.interface(), "-B", "65536", "-U"])
-}
-
-/// Its packets, once its file holds as much as `sent`: what it has not written when it is stopped, it throws away.
-pub(crate) fn packets(tcpdump: Tcpdump, file: &Path, sent: &[Packet]) -> Vec<Packet> {
-    // The sizes of the headers of file and packet, pcap-savefile(5).
-    let expected = 24 + sent.iter().map(|(_, bytes)| 16 + bytes.len() as u64).sum::<u64>();
-    wait("all packets in tcpdump's file", || file.metadata().is_ok_and(|file| file.len() >= expected));
-    read_pcap(&tcpdump.stop())
-}
-
-pub(crate) fn options(wire: &Wire, filter: Vec<Instruction>) -> PacketOptions {
+pub(crate) fn options(interface: &str, filter: Vec<Instruction>) -> PacketOptions {
     PacketOptions {
-        interface: wire.receiver.interface().to_owned(),
+        interface: interface.to_owned(),
         filter,
         snaplen: WHOLE_FRAME,
         promiscuous: true,
@@ -95,7 +80,7 @@ pub(crate) fn options(wire: &Wire, filter: Vec<Instruction>) -> PacketOptions {
 
 /// Opens `members` readers, unpinned.
 pub(crate) fn sources(
-    wire: &Wire,
+    interface: &str,
     backend: Backend,
     members: usize,
     tuning: &Tuning,
@@ -103,12 +88,12 @@ pub(crate) fn sources(
 ) -> Vec<(AnySource, Option<u32>)> {
     let plan = Plan { backend, readers: vec![None; members], node: None };
     let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
-    let filter = filter::compile(wire.receiver.interface(), filter, WHOLE_FRAME, place).unwrap();
-    let opened = open::open(&plan, &options(wire, filter.program), tuning).unwrap();
+    let filter = filter::compile(interface, filter, WHOLE_FRAME, place).unwrap();
+    let opened = open::open(&plan, &options(interface, filter.program), tuning).unwrap();
     opened.into_iter().map(|s| (s, None)).collect()
 }
 
-pub(crate) fn section(wire: &Wire) -> Section {
+fn section(wire: &Wire) -> Section {
     Section {
         hardware: "test".into(),
         os: "Linux".into(),
@@ -123,19 +108,8 @@ pub(crate) fn limits() -> Limits {
     Limits { packets: None, duration: None, snaplen: WHOLE_FRAME, held_back: Duration::from_millis(200) }
 }
 
-/// Captures into `file` while `meanwhile` runs in another thread, then stops.
+/// Captures into `file` while `meanwhile` runs in another thread, then stops; the report, and what was noticed.
 pub(crate) fn capture(
-    wire: &Wire,
-    make: impl FnOnce() -> Vec<(AnySource, Option<u32>)> + Send,
-    file: &Path,
-    limits: Limits,
-    meanwhile: impl FnOnce() + Send,
-) -> Report {
-    capture_notified(wire, make, file, limits, |_| meanwhile()).0
-}
-
-/// Likewise, with what was noticed.
-pub(crate) fn capture_notified(
     wire: &Wire,
     make: impl FnOnce() -> Vec<(AnySource, Option<u32>)> + Send,
     file: &Path,
