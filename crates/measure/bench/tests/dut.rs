@@ -1,6 +1,7 @@
 //! Boxes under test as the bench builds them: ports, words, cores, resets. Needs root.
 
-mod common;
+mod cores;
+mod order;
 
 use std::{collections::BTreeSet, process::Command, sync::atomic::AtomicBool, time::Duration};
 
@@ -8,7 +9,7 @@ use bench::{
     Cores, Dut, DutKind, DutOptions, Load, ResetKind, RuleOrder, TestPort, Tester,
     tester::{RealTester, TesterConfig},
 };
-use common::cores;
+use cores::cores;
 use lab::{BoxKind, BoxSpec, Lab, TestBox, boxes::Family};
 use model::{
     CpuSet,
@@ -66,7 +67,7 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
 fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutcores").unwrap();
-    if common::cores().of_box == [0] {
+    if cores::cores().of_box == [0] {
         eprintln!("skipped: one CPU has no core for the box");
         return;
     }
@@ -148,7 +149,7 @@ fn a_box_of_one_queue_hands_over_to_its_second_core() {
         let set = if by_kernel { format!("rps_cpus = CPU {second}") } else { format!("evenkeel route cpus {second}") };
         assert!(made.identity().settings.iter().any(|s| s.contains(&set)), "{kind}: {:?}", made.identity().settings);
         let mut tester = RealTester::new(&made, &cores, TesterConfig { flows: 16, both_ways: false }, None).unwrap();
-        let order = common::order(FrameSpec::Size { bytes: 64 }, Load::Pps(5_000.0), Duration::from_millis(400));
+        let order = order::order(FrameSpec::Size { bytes: 64 }, Load::Pps(5_000.0), Duration::from_millis(400));
         let steered = softnet(second as usize, 9);
         let trial = tester.trial(&order, &AtomicBool::new(false)).unwrap();
         let sent = trial.counts[0].sent;

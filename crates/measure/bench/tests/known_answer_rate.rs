@@ -1,14 +1,18 @@
 //! Boxes whose throughput or loss is known, because nftables imposes it, through the whole tester and the search.
 
-mod common;
+mod cores;
 mod known;
+mod order;
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use bench::{Load, methods};
-use known::{Before, believed, bench, drain, goal, on_a_quiet_machine, one_way, order, router, rule, unbelieved};
-use lab::Lab;
-use model::bench::{Goal, Throughput, Verdict};
+use bench::{
+    BenchError, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Tester, methods, tester::RealTester,
+};
+use cores::cores;
+use known::{believed, bench, drain, goal, on_a_quiet_machine, one_way, order, unbelieved};
+use lab::{Lab, boxes::Family};
+use model::bench::{Goal, Throughput, Trial, Verdict};
 
 /// The resolution of the search, as a share of the rate.
 const WIDTH_SHARE: f64 = 0.02;
@@ -16,7 +20,41 @@ const WIDTH_SHARE: f64 = 0.02;
 /// it hides an overload of three and a half times that.
 const BURST_S: f64 = 0.004;
 
-fn search(dut: &bench::Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
+/// A router that forwards IPv4.
+fn router(lab: &Lab) -> Dut {
+    let cores = cores();
+    let options = DutOptions { family: Family::V4, rules: 1, order: RuleOrder::Study, cores: &cores, threaded: false };
+    Dut::lab(lab, DutKind::Router, &options).unwrap()
+}
+
+/// Gives the box a table of its own with one chain in the forward hook, or another one in its place: counters start anew.
+fn rule(dut: &Dut, rule: &str) {
+    let script = format!(
+        "table ip ekknown {{}}\ndelete table ip ekknown\n\
+         table ip ekknown {{ chain forward {{ type filter hook forward priority 10; policy accept; {rule}; }}; }}\n"
+    );
+    let inside = dut.lab_box().unwrap().inside().unwrap();
+    inside.namespace.run(|| testbed::nft(&script)).unwrap();
+}
+
+/// A tester that does something to the box before each trial.
+struct Before<'a, F> {
+    tester: RealTester<'a>,
+    act: F,
+}
+
+impl<F: FnMut()> Tester for Before<'_, F> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        (self.act)();
+        self.tester.make(order, also, stop)
+    }
+
+    fn now(&self) -> Duration {
+        self.tester.now()
+    }
+}
+
+fn search(dut: &Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
     let stop = AtomicBool::new(false);
     let mut tester = one_way(dut, 4);
     methods::throughput(&mut bench(&mut tester, &stop), goals, ceiling_pps).unwrap()

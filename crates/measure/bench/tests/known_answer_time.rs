@@ -1,7 +1,9 @@
 //! Boxes whose buffer, delay, reset and recovery are known, through the whole tester and the methods.
 
-mod common;
+mod cores;
 mod known;
+mod order;
+mod relay;
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -10,10 +12,10 @@ use bench::{
     methods::{Answer, Bench},
     search::{BurstOrder, LatencyOrder, RecoveryOrder, ResetOrder},
 };
-use common::{Faults, RelayBox, token_bucket};
 use known::{believed, bench, goal, on_a_quiet_machine, one_way, order, unbelieved};
 use lab::{Lab, boxes::Family};
 use model::bench::Verdict;
+use relay::{Faults, RelayBox, token_bucket};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -1,6 +1,6 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
-mod common;
+mod order;
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -43,7 +43,7 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
 fn trial(dut: &Dut) -> Result<Trial, BenchError> {
     let cores = Cores::split(&[0].into_iter().collect())?;
     let mut tester = RealTester::new(dut, &cores, TesterConfig { flows: 8, both_ways: true }, None)?;
-    let order = common::order(FrameSpec::Size { bytes: 128 }, Load::Pps(2000.0), Duration::from_millis(200));
+    let order = order::order(FrameSpec::Size { bytes: 128 }, Load::Pps(2000.0), Duration::from_millis(200));
     let mut last = tester.trial(&order, &AtomicBool::new(false))?;
     for _ in 0..20 {
         if last.invalid.is_none() && last.total().lost() == 0 {

@@ -1,6 +1,6 @@
 //! A capture file of voice and data, sent through a stateful filter by the tester.
 
-mod common;
+mod order;
 
 use std::{fs::File, path::Path, sync::atomic::AtomicBool, time::Duration};
 
@@ -57,7 +57,7 @@ fn voice_and_data_pass_a_stateful_filter_both_ways() {
     let replay = Replay::read(&path, &traffic).unwrap();
     assert_eq!((replay.entries.len(), replay.flows), (160, [4, 4]));
     let mut tester = RealTester::new(&dut, &cores, TesterConfig { flows: 1, both_ways: true }, None).unwrap();
-    let order = common::order(replay.spec(), Load::Pps(2000.0), Duration::from_millis(500));
+    let order = order::order(replay.spec(), Load::Pps(2000.0), Duration::from_millis(500));
     let trial = tester.trial(&order, &AtomicBool::new(false)).unwrap();
     let [forward, backward] = trial.counts;
     assert!(forward.sent > 80 && forward.sent.abs_diff(backward.sent) <= 1, "more than one round: {trial:?}");

@@ -1,6 +1,7 @@
 //! The real tester on boxes in namespaces: what it sends arrives, is counted, measured and told apart. No speed is asserted.
 
-mod common;
+mod cores;
+mod order;
 
 use std::{
     sync::atomic::AtomicBool,
@@ -11,7 +12,7 @@ use bench::{
     BenchError, Dut, DutKind, DutOptions, Load, Meanwhile, Observer, Order, Probes, RuleOrder, Tester, frames,
     tester::{RealTester, TesterConfig},
 };
-use common::cores;
+use cores::cores;
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Observation, Trial};
 use testbed::turn;
@@ -23,7 +24,7 @@ fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
 }
 
 fn order(frame: FrameSpec, load: Load) -> Order {
-    common::order(frame, load, Duration::from_millis(200))
+    order::order(frame, load, Duration::from_millis(200))
 }
 
 /// Makes the trial again while other work on this machine holds up the box, whose queue is short. Whether the sender was held up does not matter here.

@@ -1,6 +1,4 @@
-//! Parts of all tests of boxes with known answers: a tester on a box, and rules of nftables that give the box its answer.
-
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+//! Parts of all tests of boxes with known answers: a tester on a box, and when its answers count.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind},
@@ -9,69 +7,51 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, Patience, RuleOrder, Tester,
+    Drain, Dut, Load, Order, Patience, Tester,
     methods::Bench,
     tester::{RealTester, TesterConfig},
 };
-use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Goal, Trial};
 use rig::others::Watch;
 use testbed::turn;
 
-use crate::common::{self, cores};
-
-/// A router that forwards IPv4.
-pub fn router(lab: &Lab) -> Dut {
-    let cores = cores();
-    let options = DutOptions { family: Family::V4, rules: 1, order: RuleOrder::Study, cores: &cores, threaded: false };
-    Dut::lab(lab, DutKind::Router, &options).unwrap()
-}
-
-/// Gives the box a table of its own with one chain in the forward hook, or another one in its place: counters start anew.
-pub fn rule(dut: &Dut, rule: &str) {
-    let script = format!(
-        "table ip ekknown {{}}\ndelete table ip ekknown\n\
-         table ip ekknown {{ chain forward {{ type filter hook forward priority 10; policy accept; {rule}; }}; }}\n"
-    );
-    let inside = dut.lab_box().unwrap().inside().unwrap();
-    inside.namespace.run(|| testbed::nft(&script)).unwrap();
-}
+use crate::cores::cores;
 
 /// A tester that sends `flows` flows one way.
-pub fn one_way(dut: &Dut, flows: u32) -> RealTester<'_> {
+pub(crate) fn one_way(dut: &Dut, flows: u32) -> RealTester<'_> {
     RealTester::new(dut, &cores(), TesterConfig { flows, both_ways: false }, None).unwrap()
 }
 
 /// The least frames of RFC 2544.
-pub fn least() -> FrameSpec {
+pub(crate) fn least() -> FrameSpec {
     FrameSpec::Size { bytes: 64 }
 }
 
 /// A drain that is patient with a busy machine.
-pub fn drain() -> Drain {
+pub(crate) fn drain() -> Drain {
     Drain { quiet: Duration::from_millis(30), longest: Duration::from_secs(3), slack: 0.03 }
 }
 
 /// The tester as the methods want it.
-pub fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> {
+pub(crate) fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> {
     // For the life of the test.
     let patience = Box::leak(Box::new(Patience::endless()));
     Bench { tester, frame: least(), drain: drain(), observe: false, void_repeats: 3, stop, patience }
 }
 
 /// An order of least frames, all of them stamped.
-pub fn order(load: Load, duration: Duration) -> Order {
-    Order { drain: drain(), ..common::order(least(), load, duration) }
+pub(crate) fn order(load: Load, duration: Duration) -> Order {
+    Order { drain: drain(), ..crate::order::order(least(), load, duration) }
 }
 
 /// A goal that ignores the slower half of a load's trials.
-pub fn goal(loss_ratio: f64, width: f64) -> Goal {
+pub(crate) fn goal(loss_ratio: f64, width: f64) -> Goal {
     let name = format!("{loss_ratio}");
     Goal { name, loss_ratio, exceed_ratio: 0.5, initial_s: 0.2, trial_s: 0.3, sum_s: 0.9, width, longest_s: 4.0 }
 }
 
 /// Makes the trial again while other work on this machine spoils it.
-pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
+pub(crate) fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
     let mut reasons = Vec::new();
     for _ in 0..20 {
         let trial = tester.trial(order, &AtomicBool::new(false)).unwrap();
@@ -87,14 +67,14 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
 struct Unbelieved(String);
 
 /// Ends a test that got no answer.
-pub fn unbelieved(trials: String) -> ! {
+pub(crate) fn unbelieved(trials: String) -> ! {
     panic_any(Unbelieved(trials))
 }
 
 /// Runs a test of what a quiet machine measures. On one on which other programs took so much of the CPUs that a run says so itself, the box and the
 /// tester are slower than they are: no answer counts there, and neither does a lower one, or one that the slack of late trials raised. A higher one is a
 /// fault there too.
-pub fn on_a_quiet_machine(test: impl FnOnce()) {
+pub(crate) fn on_a_quiet_machine(test: impl FnOnce()) {
     let Some(_alone) = turn() else { return };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
     let watch = Watch::start(0..cpus);
@@ -103,21 +83,4 @@ pub fn on_a_quiet_machine(test: impl FnOnce()) {
     let others = watch.warning();
     assert!(others.is_some(), "{trials}");
     println!("no answer: {}", others.unwrap_or_default());
-}
-
-/// A tester that does something to the box before each trial.
-pub struct Before<'a, F> {
-    pub tester: RealTester<'a>,
-    pub act: F,
-}
-
-impl<F: FnMut()> Tester for Before<'_, F> {
-    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        (self.act)();
-        self.tester.make(order, also, stop)
-    }
-
-    fn now(&self) -> Duration {
-        self.tester.now()
-    }
 }

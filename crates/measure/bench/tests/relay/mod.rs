@@ -1,4 +1,6 @@
-//! A box in user space: two taps, and a thread that carries frames from each to the other, with manners of its own.
+//! Boxes of known answer: what the bench has to find out about each is known beforehand, and holds on the real data path.
+//!
+//! One is in user space: two taps, and a thread that carries frames from each to the other, with manners of its own.
 
 use std::{
     collections::VecDeque,
@@ -13,11 +15,15 @@ use std::{
 
 use bench::{Dut, TestPort};
 use lab::{
-    Lab, Mac, Namespace,
-    boxes::{Family, Target},
+    BoxKind, BoxSpec, Lab, Mac, Namespace, TestBox,
+    boxes::{Family, Napi, Target},
 };
+use model::run::Sharing;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use sys::tun::Tap;
+use testbed::Space;
+
+use crate::cores::cores;
 
 /// Frames that are read from one tap before the other has its turn.
 const FRAMES_PER_TURN_MAX: usize = 32;
@@ -28,38 +34,39 @@ const WINDOW_TIME: Duration = Duration::from_millis(10);
 
 /// The faults of a relay.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// Each is held so long.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// Of so many of a direction, the last is overtaken by the one behind it.
-    pub reorder_one_in: Option<u64>,
+    pub(crate) reorder_one_in: Option<u64>,
     /// Of so many of a direction, the last is sent twice.
-    pub duplicate_one_in: Option<u64>,
+    pub(crate) duplicate_one_in: Option<u64>,
     /// From so many frames per second on, both directions together, every other frame is lost, until so long after the last such moment.
-    pub choke: Option<(u64, Duration)>,
+    pub(crate) choke: Option<(u64, Duration)>,
     /// Each direction lets no more frames per second out, and holds all the others as long as it takes.
-    pub pace: Option<u32>,
+    pub(crate) pace: Option<u32>,
 }
 
 /// A relay between two ports. It goes away when it is dropped.
-pub struct RelayBox {
+pub(crate) struct RelayBox {
     /// The box, to be tested.
-    pub dut: Dut,
-    shared: Arc<Shared>,
+    pub(crate) dut: Dut,
+    pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     _namespaces: [Namespace; 2],
 }
 
 #[derive(Default)]
-struct Shared {
+pub(crate) struct Shared {
     stop: AtomicBool,
     dead: AtomicBool,
-    carried: AtomicU64,
+    /// Frames that came out so far, both directions together, those sent twice twice.
+    pub(crate) carried: AtomicU64,
 }
 
 impl RelayBox {
     /// Starts a relay on the box's core.
-    pub fn start(lab: &Lab, manners: Faults) -> Self {
+    pub(crate) fn start(lab: &Lab, manners: Faults) -> Self {
         let labels = ["y", "z"].map(|side| format!("{side}{}", STARTED.fetch_add(1, Ordering::Relaxed) % 1000));
         let namespaces = [0, 1].map(|i| lab.namespace(&labels[i]).unwrap());
         let names = [0, 1].map(|i| lab.interface(&labels[i]));
@@ -73,7 +80,7 @@ impl RelayBox {
             TestPort::within(namespaces[i].handle(), &names[i], macs[i], target)
         });
         let shared = Arc::new(Shared::default());
-        let cpu = super::cores().of_box[0];
+        let cpu = cores().of_box[0];
         let thread = {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
@@ -86,15 +93,10 @@ impl RelayBox {
     }
 
     /// Loses every frame for so long, as a box that starts anew.
-    pub fn die_for(&self, time: Duration) {
+    pub(crate) fn die_for(&self, time: Duration) {
         self.shared.dead.store(true, Ordering::Relaxed);
         thread::sleep(time);
         self.shared.dead.store(false, Ordering::Relaxed);
-    }
-
-    /// Frames that came out so far, both directions together, those sent twice twice.
-    pub fn carried(&self) -> u64 {
-        self.shared.carried.load(Ordering::Relaxed)
     }
 }
 
@@ -205,4 +207,28 @@ fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
             thread::yield_now();
         }
     }
+}
+
+/// A router that has no rules yet.
+fn router(lab: &Lab, family: Family) -> TestBox {
+    let cores = cores();
+    let napi = match cores.sharing() {
+        Sharing::Apart => Napi::Threads(cores.of_box),
+        Sharing::Inline => Napi::Inline,
+    };
+    TestBox::build(lab, &BoxSpec { family, napi, ..BoxSpec::new(BoxKind::Router) }).unwrap()
+}
+
+/// Sends `pps` packets of `frame_len` bytes (in memory, without FCS) per second out of its second port, and keeps `packets` more waiting.
+/// Frames of the way back are not held up.
+///
+/// A burst of n units that comes much faster loses nothing while n is at most `packets`, what leaves meanwhile, and one or two that the
+/// bucket lets go at once.
+pub(crate) fn token_bucket(lab: &Lab, family: Family, pps: u64, frame_len: u64, packets: u64) -> Dut {
+    let made = router(lab, family);
+    let exit = made.inside().unwrap().exit.as_ref().unwrap().name.clone();
+    let (rate, limit) = (format!("{}bit", pps * frame_len * 8), format!("{}", packets * frame_len));
+    let qdisc = format!("tc qdisc add dev {exit} root tbf rate {rate} burst {} limit {limit}", 2 * frame_len);
+    Space::of(&made.inside().unwrap().namespace).output(&qdisc);
+    Dut::from_box(made).unwrap()
 }
