@@ -1,6 +1,11 @@
 //! Detection of each class of attack from synthetic mixes, and of none in a mix without one.
 
+#[path = "detect/metrics.rs"]
+mod metrics;
+#[path = "detect/mixes.rs"]
 mod mixes;
+#[path = "detect/steps.rs"]
+mod steps;
 
 use std::{path::Path, time::Duration};
 

@@ -1,15 +1,11 @@
 //! Metrics as others read them: Prometheus' own checker, and a parser that is not ours.
 
-#[allow(dead_code, reason = "each test file uses part of it")]
-mod mixes;
-
 use std::{
     collections::BTreeSet,
     io::Write,
     process::{Command, Stdio},
 };
 
-use mixes::{Stream, World, syn_flood, web};
 use model::shield::Totals;
 use model::shield_event::Measure;
 use rules::detect::DetectConfig;
@@ -17,6 +13,8 @@ use rules::tables::RuleCount;
 use serde_json::Value;
 use serve::metrics::{Metrics, Notation};
 use shield::{detect::Detector, metrics};
+
+use crate::mixes::{Stream, World, syn_flood, web};
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
 

@@ -1,11 +1,9 @@
 //! Steps are judged by what comes once their rules hold, however busy the machine is.
 
-#[expect(dead_code, reason = "other mixes are those of other tests")]
-mod mixes;
-
-use mixes::{Stream, World, gre, protected, web, words};
 use model::shield_event::{AttackClass, Measure};
 use rules::detect::DetectConfig;
+
+use crate::mixes::{Stream, World, gre, protected, web, words};
 
 fn world() -> World {
     let mut config = DetectConfig::default();
