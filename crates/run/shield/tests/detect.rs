@@ -22,10 +22,11 @@ use rules::{
     reference::{Outcome, decide},
 };
 use shield::detect::{classify::Finding, fit, insert, ladder, mix::Kind};
+use testbed::random::Random;
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
 
-fn flood(make: fn(&mut mixes::Dice) -> rules::packet::Packet) -> Stream {
+fn flood(make: fn(&mut Random) -> rules::packet::Packet) -> Stream {
     Stream { pps: 500_000, make }
 }
 
@@ -49,7 +50,7 @@ fn thresholds() -> DetectConfig {
     config
 }
 
-fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packet, action: &str) {
+fn attack(class: AttackClass, make: fn(&mut Random) -> rules::packet::Packet, action: &str) {
     let mut world = World::new(thresholds());
     assert_eq!(words(&world.run(100, &[CALM])), [""; 0], "calm before the attack");
     let events = world.run(10, &[CALM, flood(make)]);
@@ -124,9 +125,8 @@ fn strangers_with_connections_are_nobodys_attack() {
 #[test]
 fn a_step_in_vain_is_not_waited_for() {
     let mut world = calm(thresholds(), 100);
-    let make = |dice: &mut mixes::Dice| {
-        mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 4000)), 100)
-    };
+    let make =
+        |dice: &mut Random| mixes::packet(dice.below(1 << 32) as u32, 17, Some((dice.below(65536) as u16, 4000)), 100);
     let events = world.run(10, &[CALM, flood(make)]);
     assert_eq!(words(&events), ["began", "mitigating", "mitigating"], "the port is open: {events:#?}");
     let Happened::Mitigating { action, .. } = &events[2].what else { panic!("{events:#?}") };
@@ -190,7 +190,7 @@ fn what_is_only_more_than_the_machine_takes_costs_its_users_nothing() {
     let actions: Vec<_> = world.detector.rules().into_iter().map(|rule| rule.action).collect();
     assert!(actions.iter().all(|action| matches!(action, Action::Drop | Action::Challenge)), "no limits: {actions:?}");
     let known = Known { connection: Some(true), listener: Some(true), ..Known::default() };
-    let upload = rules::packet::Packet { known, ..few_uploads(&mut mixes::Dice(1)) };
+    let upload = rules::packet::Packet { known, ..few_uploads(&mut Random(1)) };
     for rule in world.detector.rules().iter().filter(|rule| rule.action == Action::Drop) {
         assert!(!rules::reference::applies(&Rules::default(), &rule.when, &upload), "{rule:?}");
     }
@@ -365,7 +365,7 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
     let mut world = calm(thresholds(), 20);
     let udp = Stream {
         pps: 500_000,
-        make: |dice| mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 80)), 100),
+        make: |dice| mixes::packet(dice.below(1 << 32) as u32, 17, Some((dice.below(65536) as u16, 80)), 100),
     };
     let events = world.run(30, &[CALM, udp]);
     assert_eq!(first_action(&events).expect("acts").0, "drop UDP to closed ports");
@@ -373,7 +373,7 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
         pps: 500_000,
         make: |dice| rules::packet::Packet {
             tcp_flags: Some(16),
-            ..mixes::packet(dice.roll(1 << 32) as u32, 6, Some((dice.roll(65536) as u16, 80)), 40)
+            ..mixes::packet(dice.below(1 << 32) as u32, 6, Some((dice.below(65536) as u16, 80)), 40)
         },
     };
     let events = world.run(30, &[CALM, ack]);
@@ -458,7 +458,7 @@ fn sources_that_join_a_drop_are_added_to_it() {
     world.run(30, &[CALM, flood(few_sources)]);
     assert_eq!(world.detector.rules()[0].when.source.len(), 4);
     let others =
-        Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.roll(3) as u32, 17, Some((9, 80)), 100) };
+        Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.below(3) as u32, 17, Some((9, 80)), 100) };
     let events = world.run(10, &[CALM, flood(few_sources), others]);
     assert_eq!(words(&events), ["mitigating"], "{events:#?}");
     assert_eq!(world.detector.rules()[0].when.source.len(), 7);

@@ -11,6 +11,7 @@ use rules::{
     reference,
 };
 use shield::detect::{Counts, Detector, Window, mix::Kind};
+use testbed::random::Random;
 
 pub(crate) const SAMPLE_PERIOD: Duration = Duration::from_millis(50);
 /// Looks of a second.
@@ -23,22 +24,10 @@ pub(crate) fn protected() -> Prefix {
     Prefix { address: Ipv4Addr::new(198, 18, 0, 0).into(), len: 24 }
 }
 
-/// Numbers that look random and are the same each time (splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
-    }
-}
-
 /// A stream of packets.
 pub(crate) struct Stream {
     pub(crate) pps: u64,
-    pub(crate) make: fn(&mut Dice) -> Packet,
+    pub(crate) make: fn(&mut Random) -> Packet,
 }
 
 pub(crate) fn packet(source: u32, protocol: u8, ports: Option<(u16, u16)>, len: u16) -> Packet {
@@ -60,54 +49,54 @@ pub(crate) fn packet(source: u32, protocol: u8, ports: Option<(u16, u16)>, len: 
 }
 
 /// 200 clients of a web server: three connections' SYNs in a hundred packets, some QUIC, a little ICMP and DNS.
-pub(crate) fn web(dice: &mut Dice) -> Packet {
-    let source = 0x0a00_0000 + dice.roll(200) as u32;
-    match dice.roll(100) {
-        0..3 => Packet { tcp_flags: Some(2), ..packet(source, 6, Some((1024 + dice.roll(60000) as u16, 443)), 60) },
-        3..80 => Packet { tcp_flags: Some(16), ..packet(source, 6, Some((1024 + dice.roll(60000) as u16, 443)), 500) },
-        80..97 => packet(source, 17, Some((1024 + dice.roll(60000) as u16, 443)), 900),
+pub(crate) fn web(dice: &mut Random) -> Packet {
+    let source = 0x0a00_0000 + dice.below(200) as u32;
+    match dice.below(100) {
+        0..3 => Packet { tcp_flags: Some(2), ..packet(source, 6, Some((1024 + dice.below(60000) as u16, 443)), 60) },
+        3..80 => Packet { tcp_flags: Some(16), ..packet(source, 6, Some((1024 + dice.below(60000) as u16, 443)), 500) },
+        80..97 => packet(source, 17, Some((1024 + dice.below(60000) as u16, 443)), 900),
         97..99 => packet(source, 17, Some((53, 4000)), 200),
         _ => Packet { icmp_type: Some(8), ..packet(source, 1, None, 84) },
     }
 }
 
-pub(crate) fn syn_flood(dice: &mut Dice) -> Packet {
-    Packet { tcp_flags: Some(2), ..packet(dice.roll(1 << 32) as u32, 6, Some((dice.roll(65536) as u16, 80)), 40) }
+pub(crate) fn syn_flood(dice: &mut Random) -> Packet {
+    Packet { tcp_flags: Some(2), ..packet(dice.below(1 << 32) as u32, 6, Some((dice.below(65536) as u16, 80)), 40) }
 }
 
-pub(crate) fn few_sources(dice: &mut Dice) -> Packet {
-    packet(0x0b00_0001 + dice.roll(4) as u32, 17, Some((1024 + dice.roll(60000) as u16, 80)), 100)
+pub(crate) fn few_sources(dice: &mut Random) -> Packet {
+    packet(0x0b00_0001 + dice.below(4) as u32, 17, Some((1024 + dice.below(60000) as u16, 80)), 100)
 }
 
 /// Three clients' long connections.
-pub(crate) fn few_uploads(dice: &mut Dice) -> Packet {
-    let source = 0x0a00_0001 + dice.roll(3) as u32;
+pub(crate) fn few_uploads(dice: &mut Random) -> Packet {
+    let source = 0x0a00_0001 + dice.below(3) as u32;
     Packet { tcp_flags: Some(16), ..packet(source, 6, Some((40_000, 443)), 1500) }
 }
 
 /// Answers of 5,000 name and time servers; a third of the name servers' are fragments.
-pub(crate) fn reflection(dice: &mut Dice) -> Packet {
-    let source = 0x0c00_0000 + dice.roll(5000) as u32;
-    match dice.roll(3) {
-        0 => packet(source, 17, Some((123, 1024 + dice.roll(60000) as u16)), 468),
+pub(crate) fn reflection(dice: &mut Random) -> Packet {
+    let source = 0x0c00_0000 + dice.below(5000) as u32;
+    match dice.below(3) {
+        0 => packet(source, 17, Some((123, 1024 + dice.below(60000) as u16)), 468),
         1 => Packet { part: Part::First, ..packet(source, 17, Some((53, 33000)), 1500) },
         _ => Packet { part: Part::Later, ..packet(source, 17, None, 1500) },
     }
 }
 
-pub(crate) fn fragments(dice: &mut Dice) -> Packet {
-    Packet { part: Part::Later, ..packet(dice.roll(1 << 32) as u32, 17, None, 1500) }
+pub(crate) fn fragments(dice: &mut Random) -> Packet {
+    Packet { part: Part::Later, ..packet(dice.below(1 << 32) as u32, 17, None, 1500) }
 }
 
-pub(crate) fn gre(dice: &mut Dice) -> Packet {
-    packet(dice.roll(1 << 32) as u32, 47, None, 512)
+pub(crate) fn gre(dice: &mut Random) -> Packet {
+    packet(dice.below(1 << 32) as u32, 47, None, 512)
 }
 
 /// The detector beside a kernel that does as its rules say.
 pub(crate) struct World {
     pub(crate) detector: Detector,
     pub(crate) now: Duration,
-    pub(crate) dice: Dice,
+    pub(crate) dice: Random,
     pub(crate) events: Vec<ShieldEvent>,
     /// Samples of one look.
     pub(crate) samples: u64,
@@ -130,7 +119,7 @@ impl World {
         Self {
             detector,
             now: Duration::from_secs(1000),
-            dice: Dice(7),
+            dice: Random(7),
             events: Vec::new(),
             samples: SAMPLE_COUNT,
             takes_pps: None,
@@ -193,7 +182,7 @@ impl World {
         let mut sources = std::collections::HashSet::new();
         for stream in streams {
             // What a look holds varies by a tenth.
-            let packets = stream.pps / PER_SECOND * (95 + self.dice.roll(11)) / 100;
+            let packets = stream.pps / PER_SECOND * (95 + self.dice.below(11) as u64) / 100;
             for _ in 0..packets / each {
                 let packet = (stream.make)(&mut self.dice);
                 sources.insert(packet.source);
