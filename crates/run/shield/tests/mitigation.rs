@@ -16,95 +16,81 @@ use model::{
 };
 use rules::requester::Requester;
 use shield::run::{Control, Paths, Settings, Source, Xdp, xdp};
-use testbed::{End, wait, wait_for};
+use testbed::{Wire, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Longest time in which packets are sent.
 const SENDING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A flooder and a target; the shield of the target is made in its namespace.
-struct Bed {
-    near: End,
-    far: End,
-    bed: testbed::Bed,
+/// Rules with a set of so many prefixes of 10.0.0.0/8 and behind it, which are dropped.
+fn rules(wire: &Wire, prefixes: u32, more: &str) {
+    let mut set = String::new();
+    for n in 0..prefixes {
+        // Every second /29: they do not merge.
+        let _ = writeln!(set, "{}/29", Ipv4Addr::from(0x0a00_0000 + n * 16));
+    }
+    wire.bed.file("bad.txt", set);
+    let text = format!(
+        "protect = [\"{TARGET}/32\"]\n{more}\n[sets.bad]\nfile = \"bad.txt\"\nprefixes = [\"192.0.2.0/24\"]\n\n\
+         [[rule]]\nname = \"bad\"\naction = \"drop\"\nsource = [\"@bad\"]\n\n\
+         [[rule]]\nname = \"good\"\naction = \"pass\"\nsource = \"201.0.0.1\"\n"
+    );
+    wire.bed.file("rules.toml", text);
 }
 
-impl Bed {
-    fn new(tag: &str) -> Option<Self> {
-        let (bed, [near, far]) = testbed::Bed::pair(tag)?;
-        Some(Self { near, far, bed })
-    }
+/// Starts the shield; to be called in the target's namespace.
+fn start(wire: &Wire) -> Tended {
+    start_after(wire, || ())
+}
 
-    /// Rules with a set of so many prefixes of 10.0.0.0/8 and behind it, which are dropped.
-    fn rules(&self, prefixes: u32, more: &str) {
-        let mut set = String::new();
-        for n in 0..prefixes {
-            // Every second /29: they do not merge.
-            let _ = writeln!(set, "{}/29", Ipv4Addr::from(0x0a00_0000 + n * 16));
-        }
-        self.bed.file("bad.txt", set);
-        let text = format!(
-            "protect = [\"{TARGET}/32\"]\n{more}\n[sets.bad]\nfile = \"bad.txt\"\nprefixes = [\"192.0.2.0/24\"]\n\n\
-             [[rule]]\nname = \"bad\"\naction = \"drop\"\nsource = [\"@bad\"]\n\n\
-             [[rule]]\nname = \"good\"\naction = \"pass\"\nsource = \"201.0.0.1\"\n"
-        );
-        self.bed.file("rules.toml", text);
-    }
+/// Likewise, with something that happens when the rules have been read.
+fn start_after(wire: &Wire, happens: impl FnOnce()) -> Tended {
+    // The namespace has a /sys of its own, and so has this thread.
+    let none = None::<&str>;
+    nix::mount::mount(none, "/sys/fs/bpf", Some("bpf"), nix::mount::MsFlags::empty(), none).unwrap();
+    let settings = Settings {
+        interface: wire.receiver.interface().to_owned(),
+        between: None,
+        mode: XdpMode::Native,
+        source: Source { file: Some(wire.bed.path("rules.toml")), ..Source::default() },
+        fail: Fail::Open,
+        fail_after: Duration::from_secs(5),
+        paths: Paths::of(wire.receiver.interface()),
+        sessions: Vec::new(),
+    };
+    let (paths, file) = (settings.paths.clone(), settings.source.read().unwrap());
+    happens();
+    Tended { guard: Some(xdp::start(&settings, &file).unwrap()), paths }
+}
 
-    /// Starts the shield; to be called in the target's namespace.
-    fn start(&self) -> Tended {
-        self.start_after(|| ())
-    }
+/// And waits until a program waits.
+fn start_prepared(wire: &Wire) -> Tended {
+    let mut tended = start(wire);
+    wait("a program waits", || {
+        tended.guard().look().unwrap();
+        tended.guard().is_prepared()
+    });
+    tended
+}
 
-    /// Likewise, with something that happens when the rules have been read.
-    fn start_after(&self, happens: impl FnOnce()) -> Tended {
-        // The namespace has a /sys of its own, and so has this thread.
-        let none = None::<&str>;
-        nix::mount::mount(none, "/sys/fs/bpf", Some("bpf"), nix::mount::MsFlags::empty(), none).unwrap();
-        let settings = Settings {
-            interface: self.far.interface().to_owned(),
-            between: None,
-            mode: XdpMode::Native,
-            source: Source { file: Some(self.bed.path("rules.toml")), ..Source::default() },
-            fail: Fail::Open,
-            fail_after: Duration::from_secs(5),
-            paths: Paths::of(self.far.interface()),
-            sessions: Vec::new(),
-        };
-        let (paths, file) = (settings.paths.clone(), settings.source.read().unwrap());
-        happens();
-        Tended { guard: Some(xdp::start(&settings, &file).unwrap()), paths }
-    }
+fn flood(wire: &Wire, sources: &[u32], from_port: u16, pps: f64, count: Option<u64>) -> LiveSender {
+    let frames: Vec<Vec<u8>> = sources.iter().map(|&source| frame(wire, source, from_port)).collect();
+    let cycle: Vec<LivePacket<'_>> =
+        frames.iter().map(|frame| LivePacket { headers: frame, frame_len: frame.len() }).collect();
+    let pace = LivePace { pps: Some(pps), count, duration: SENDING_TIMEOUT, nap: Some(Duration::from_millis(2)) };
+    let load = || LiveSender::load(wire.sender.interface(), frames[0].clone(), &cycle, None, pace);
+    wire.sender.run(load).unwrap()
+}
 
-    /// And waits until a program waits.
-    fn start_prepared(&self) -> Tended {
-        let mut tended = self.start();
-        wait("a program waits", || {
-            tended.guard().look().unwrap();
-            tended.guard().is_prepared()
-        });
-        tended
-    }
-
-    fn sender(&self, sources: &[u32], from_port: u16, pps: f64, count: Option<u64>) -> LiveSender {
-        let frames: Vec<Vec<u8>> = sources.iter().map(|&source| self.frame(source, from_port)).collect();
-        let cycle: Vec<LivePacket<'_>> =
-            frames.iter().map(|frame| LivePacket { headers: frame, frame_len: frame.len() }).collect();
-        let pace = LivePace { pps: Some(pps), count, duration: SENDING_TIMEOUT, nap: Some(Duration::from_millis(2)) };
-        let load = || LiveSender::load(self.near.interface(), frames[0].clone(), &cycle, None, pace);
-        self.near.run(load).unwrap()
-    }
-
-    /// UDP to the target.
-    fn frame(&self, source: u32, from_port: u16) -> Vec<u8> {
-        let mut frame = [self.far.link.mac.0, self.near.link.mac.0].concat();
-        frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
-        frame.extend(source.to_be_bytes());
-        frame.extend(TARGET.octets());
-        frame.extend([from_port.to_be_bytes(), 9u16.to_be_bytes(), 26u16.to_be_bytes(), [0, 0]].concat());
-        frame.resize(64, 0);
-        frame
-    }
+/// UDP to the target.
+fn frame(wire: &Wire, source: u32, from_port: u16) -> Vec<u8> {
+    let mut frame = [wire.receiver.link.mac.0, wire.sender.link.mac.0].concat();
+    frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
+    frame.extend(source.to_be_bytes());
+    frame.extend(TARGET.octets());
+    frame.extend([from_port.to_be_bytes(), 9u16.to_be_bytes(), 26u16.to_be_bytes(), [0, 0]].concat());
+    frame.resize(64, 0);
+    frame
 }
 
 /// A shield that goes when the test does, whatever becomes of it.
@@ -128,13 +114,13 @@ impl Drop for Tended {
 
 /// A program that waits takes the rules: from the first packet to the first that is dropped.
 fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port: u16) {
-    let Some(bed) = Bed::new(tag) else { return };
-    bed.rules(prefixes, &format!("[detection]\nquiet-s = 0.5\nthreshold = {{ packets = 20000 }}\n{ladder}"));
-    let sender = bed.sender(sources, from_port, 100_000.0, None);
+    let Some(wire) = Wire::new(tag) else { return };
+    rules(&wire, prefixes, &format!("[detection]\nquiet-s = 0.5\nthreshold = {{ packets = 20000 }}\n{ladder}"));
+    let sender = flood(&wire, sources, from_port, 100_000.0, None);
     let work = || {
-        let mut tended = bed.start_prepared();
+        let mut tended = start_prepared(&wire);
         let over = AtomicBool::new(false);
-        let (shared, guard) = (ShieldShared::open(&Paths::of(bed.far.interface()).pins).unwrap(), tended.guard());
+        let (shared, guard) = (ShieldShared::open(&Paths::of(wire.receiver.interface()).pins).unwrap(), tended.guard());
         let first = guard.status().program_id;
         let passed = || {
             let totals = shared.counts().totals;
@@ -188,7 +174,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
         });
         drop(tended);
     };
-    bed.far.run(work);
+    wire.receiver.run(work);
 }
 
 /// Prefixes beside which mitigations are made; an unoptimised build is slow with a million.
@@ -221,11 +207,11 @@ fn heavy_sources_are_dropped_at_once_beside_many_prefixes() {
 /// No look of two takes as long as a program takes to load; what held before holds again.
 #[test]
 fn one_attack_after_the_other_is_met_at_once() {
-    let Some(bed) = Bed::new("mitn") else { return };
-    bed.rules(0, "[detection]\nquiet-s = 0.3\nthreshold = { packets = 20000 }\nbaseline = { learn = false }\n");
-    let senders: Vec<LiveSender> = (0..2).map(|_| bed.sender(&spread(), 53, 60_000.0, None)).collect();
+    let Some(wire) = Wire::new("mitn") else { return };
+    rules(&wire, 0, "[detection]\nquiet-s = 0.3\nthreshold = { packets = 20000 }\nbaseline = { learn = false }\n");
+    let senders: Vec<LiveSender> = (0..2).map(|_| flood(&wire, &spread(), 53, 60_000.0, None)).collect();
     let work = || {
-        let mut tended = bed.start_prepared();
+        let mut tended = start_prepared(&wire);
         let guard = tended.guard();
         let began = Instant::now();
         guard.reload(&Requester::default()).unwrap();
@@ -268,25 +254,25 @@ fn one_attack_after_the_other_is_met_at_once() {
         assert!(!notes.iter().any(|note| note.contains("to take effect")), "{notes:?}");
         drop(tended);
     };
-    bed.far.run(work);
+    wire.receiver.run(work);
 }
 
 #[test]
 fn a_million_prefixes_are_reloaded_under_a_flood() {
-    let Some(bed) = Bed::new("mitl") else { return };
-    bed.rules(1_000_000, "[detection]\nbaseline = { learn = false }\n");
+    let Some(wire) = Wire::new("mitl") else { return };
+    rules(&wire, 1_000_000, "[detection]\nbaseline = { learn = false }\n");
     const EACH_COUNT: u64 = 60_000;
     // Of the last prefix of the set, and of none.
     let (bad, good) = (0x0a00_0000 + 999_999 * 16 + 3, 0xc900_0001);
-    let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH_COUNT));
+    let sender = flood(&wire, &[bad, good], 5000, 40_000.0, Some(2 * EACH_COUNT));
     let work = || {
-        let mut tended = bed.start();
-        let shared = ShieldShared::open(&Paths::of(bed.far.interface()).pins).unwrap();
+        let mut tended = start(&wire);
+        let shared = ShieldShared::open(&Paths::of(wire.receiver.interface()).pins).unwrap();
         let guard = tended.guard();
         let count = |guard: &Control<Xdp>| -> ([u64; 2], Totals, u64) {
             let counts = shared.counts();
             let of = |name: &str| guard.memory().counters.count(name, &counts.rules).unwrap().packets;
-            (["bad", "good"].map(of), counts.totals, received())
+            (["bad", "good"].map(of), counts.totals, wire.receiver.counter("IpInReceives"))
         };
         let before = count(guard);
         let mut programs = vec![guard.status().program_id];
@@ -294,7 +280,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
             let sending = scope.spawn(|| sender.run());
             while !sending.is_finished() {
                 // The last prefix stays, others go: the table is another one each time.
-                bed.rules_without(programs.len());
+                rules_without(&wire, programs.len());
                 let under_way = !sender.counts().done;
                 guard.reload(&Requester::default()).unwrap();
                 if under_way {
@@ -323,16 +309,16 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         assert_eq!(after.2 - before.2, good, "IPv4 packets that the stack has received");
         drop(tended);
     };
-    bed.far.run(work);
+    wire.receiver.run(work);
 }
 
 #[test]
 fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
-    let Some(bed) = Bed::new("mitc") else { return };
-    bed.rules(1, "");
-    let path = bed.bed.path("rules.toml");
+    let Some(wire) = Wire::new("mitc") else { return };
+    rules(&wire, 1, "");
+    let path = wire.bed.path("rules.toml");
     let work = || {
-        let mut tended = bed.start_after(|| fs::write(&path, "default = \"drop\"\n").unwrap());
+        let mut tended = start_after(&wire, || fs::write(&path, "default = \"drop\"\n").unwrap());
         let names =
             |guard: &Control<Xdp>| guard.memory().rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
         let held = names(tended.guard());
@@ -343,25 +329,14 @@ fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
         assert!(!names(tended.guard()).iter().any(|name| name == "bad"));
         drop(tended);
     };
-    bed.far.run(work);
+    wire.receiver.run(work);
 }
 
-/// IPv4 packets that came to this namespace's stack (RFC 4293, ipSystemStatsInReceives).
-fn received() -> u64 {
-    let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let mut lines = text.lines().filter(|line| line.starts_with("Ip:")).map(|line| line.split_whitespace());
-    let (names, mut values) = (lines.next().unwrap(), lines.next().unwrap());
-    let at = names.clone().position(|name| name == "InReceives").unwrap();
-    values.nth(at).unwrap().parse().unwrap()
-}
-
-impl Bed {
-    /// The same set without its n-th line.
-    fn rules_without(&self, n: usize) {
-        let path = self.bed.path("bad.txt");
-        let text = fs::read_to_string(&path).unwrap();
-        let at = text.match_indices('\n').nth(n).map_or(0, |(at, _)| at + 1);
-        let end = at + text[at..].find('\n').map_or(0, |end| end + 1);
-        fs::write(&path, [&text[..at], &text[end..]].concat()).unwrap();
-    }
+/// The same set without its n-th line.
+fn rules_without(wire: &Wire, n: usize) {
+    let path = wire.bed.path("bad.txt");
+    let text = fs::read_to_string(&path).unwrap();
+    let at = text.match_indices('\n').nth(n).map_or(0, |(at, _)| at + 1);
+    let end = at + text[at..].find('\n').map_or(0, |end| end + 1);
+    fs::write(&path, [&text[..at], &text[end..]].concat()).unwrap();
 }

@@ -19,6 +19,11 @@ impl Wire {
         Some(Self { sender, receiver, bed })
     }
 
+    /// Likewise, with a receiver that takes redirected frames.
+    pub fn with_napi(tag: &str) -> Option<Self> {
+        Self::new(tag).inspect(|wire| wire.receiver.feature("rx-gro", true))
+    }
+
     /// Waits until the receiver has so many packet sockets that receive and stay (/proc/net/packet of its namespace): libpcap opens some for a
     /// moment, each time a filter is compiled.
     #[track_caller]
