@@ -9,58 +9,41 @@ use std::{
     time::Duration,
 };
 
-use testbed::{End, Tcpdump, tshark, words};
+use testbed::{Tcpdump, Wire, pcap, tshark, words};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Rate, Recording,
     ReplayConfig, StreamConfig, Timing, TrafficError,
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag};
 
-/// Two namespaces with a veth pair between them.
-struct Bed {
-    bed: testbed::Bed,
-    from: End,
-    to: End,
+fn send(wire: &Wire, config: GenConfig) -> Result<GenReport, TrafficError> {
+    wire.sender.run(|| {
+        let interface = Interface::look(wire.sender.interface())?;
+        assert!(interface.in_lab && !interface.default_route);
+        traffic::run(&Plan::new(config, interface)?, &AtomicBool::new(false), |_| ())
+    })
 }
 
-impl Bed {
-    fn new(tag: &str, napi: bool) -> Option<Self> {
-        let (bed, [from, to]) = testbed::Bed::pair(tag)?;
-        if napi {
-            to.feature("rx-gro", true);
-        }
-        Some(Self { bed, from, to })
-    }
+/// Sends with tcpdump on the other side, which writes the first `count` frames.
+fn send_and_capture(wire: &Wire, config: GenConfig, count: u64) -> (GenReport, PathBuf) {
+    let more = ["-c", &count.to_string(), "--time-stamp-precision=nano"];
+    let tcpdump = Tcpdump::start(&wire.receiver, wire.receiver.interface(), &wire.bed.path("seen.pcap"), &more);
+    (send(wire, config).unwrap(), tcpdump.finish())
+}
 
-    fn send(&self, config: GenConfig) -> Result<GenReport, TrafficError> {
-        self.from.run(|| {
-            let interface = Interface::look(self.from.interface())?;
-            assert!(interface.in_lab && !interface.default_route);
-            traffic::run(&Plan::new(config, interface)?, &AtomicBool::new(false), |_| ())
-        })
-    }
-
-    /// Sends with tcpdump on the other side, which writes the first `count` frames.
-    fn send_and_capture(&self, config: GenConfig, count: u64) -> (GenReport, PathBuf) {
-        let more = ["-c", &count.to_string(), "--time-stamp-precision=nano"];
-        let tcpdump = Tcpdump::start(&self.to, self.to.interface(), &self.bed.path("seen.pcap"), &more);
-        (self.send(config).unwrap(), tcpdump.finish())
-    }
-
-    fn config(&self, origin: Origin, backend: Backend, count: u64) -> GenConfig {
-        GenConfig {
-            interface: self.from.interface().to_owned(),
-            origin,
-            rate: Rate::Packets(5_000.0),
-            duration: Duration::from_secs(60),
-            count: Some(count),
-            pacing: None,
-            backend: Some(backend),
-            cpus: None,
-            seed: 7,
-            allowance: Allowance::default(),
-            qdisc: false,
-        }
+fn sending(wire: &Wire, origin: Origin, backend: Backend, count: u64) -> GenConfig {
+    GenConfig {
+        interface: wire.sender.interface().to_owned(),
+        origin,
+        rate: Rate::Packets(5_000.0),
+        duration: Duration::from_secs(60),
+        count: Some(count),
+        pacing: None,
+        backend: Some(backend),
+        cpus: None,
+        seed: 7,
+        allowance: Allowance::default(),
+        qdisc: false,
     }
 }
 
@@ -87,10 +70,11 @@ const BACKENDS: [Backend; 3] = [Backend::XdpLive, Backend::TxRing, Backend::Xdp]
 
 #[test]
 fn a_syn_flood_is_what_was_requested() {
-    let Some(bed) = Bed::new("gensyn", true) else { return };
+    let Some(wire) = Wire::with_napi("gensyn") else { return };
     for backend in BACKENDS {
-        let (report, file) = bed.send_and_capture(
-            bed.config(stream(Kind::TcpSyn, false, 100, &[FrameSize::MIN], [None; 2]), backend, 300),
+        let (report, file) = send_and_capture(
+            &wire,
+            sending(&wire, stream(Kind::TcpSyn, false, 100, &[FrameSize::MIN], [None; 2]), backend, 300),
             300,
         );
         assert_eq!((report.submitted, report.device_sent, report.backend.as_str()), (300, 300, backend.name()));
@@ -103,7 +87,7 @@ fn a_syn_flood_is_what_was_requested() {
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
         for row in &rows {
             assert_eq!(row[..4], ["60", "1", "1", "0x0002"], "{backend:?} {row:?}");
-            assert_eq!(row[8..], [bed.from.link.mac.to_string().as_str(), "02:00:00:00:00:02", "0"]);
+            assert_eq!(row[8..], [wire.sender.link.mac.to_string().as_str(), "02:00:00:00:00:02", "0"]);
             *flows.entry(row[4..8].to_vec()).or_default() += 1;
             let source: std::net::Ipv4Addr = row[4].parse().unwrap();
             assert_eq!(u32::from(source) >> 10, 0xc612_0400 >> 10);
@@ -122,13 +106,13 @@ fn a_syn_flood_is_what_was_requested() {
 
 #[test]
 fn sizes_tags_and_ipv6_are_what_was_requested() {
-    let Some(bed) = Bed::new("genudp", true) else { return };
+    let Some(wire) = Wire::with_napi("genudp") else { return };
     let qinq = [Some(Tag { protocol: 0x88a8, control: 30 }), Some(Tag { protocol: 0x8100, control: 40 })];
     for backend in BACKENDS {
         let sizes = [FrameSize::with_fcs(128), FrameSize::with_fcs(1518)];
-        let config = bed.config(stream(Kind::Udp, true, 10, &sizes, qinq), backend, 40);
+        let config = sending(&wire, stream(Kind::Udp, true, 10, &sizes, qinq), backend, 40);
         let rows = tshark(
-            &bed.send_and_capture(config, 40).1,
+            &send_and_capture(&wire, config, 40).1,
             &["frame.len", "udp.checksum.status", "vlan.id", "ieee8021ad.id", "ipv6.src", "udp.length"],
             'a',
         );
@@ -139,9 +123,9 @@ fn sizes_tags_and_ipv6_are_what_was_requested() {
             assert!(format!("{};{}", row[2], row[3]).contains("40") && row[4].starts_with("2001:2:0:1:"), "{row:?}");
             assert_eq!(row[5], (len - 22 - 40).to_string());
         }
-        let config = bed.config(stream(Kind::TcpData, false, 2, &IMIX, [None; 2]), backend, 48);
+        let config = sending(&wire, stream(Kind::TcpData, false, 2, &IMIX, [None; 2]), backend, 48);
         let rows = tshark(
-            &bed.send_and_capture(config, 48).1,
+            &send_and_capture(&wire, config, 48).1,
             &["frame.len", "tcp.checksum.status", "ip.checksum.status"],
             'a',
         );
@@ -155,8 +139,8 @@ fn sizes_tags_and_ipv6_are_what_was_requested() {
 
 #[test]
 fn a_file_is_replayed_byte_for_byte_over_and_over() {
-    let Some(bed) = Bed::new("genpcap", true) else { return };
-    let source = bed.bed.path("source.pcap");
+    let Some(wire) = Wire::with_napi("genpcap") else { return };
+    let source = wire.bed.path("source.pcap");
     // Frames of every kind of content, lengths from the least on, gaps of 0.1 ms.
     let frames: Vec<Vec<u8>> = (0..50usize)
         .map(|i| {
@@ -170,7 +154,7 @@ fn a_file_is_replayed_byte_for_byte_over_and_over() {
         [(Backend::TxRing, Timing::Speed(1.0)), (Backend::Xdp, Timing::Rate), (Backend::TxRing, Timing::Speed(10.0))]
     {
         let origin = Origin::Replay(ReplayConfig { path: source.clone(), timing });
-        let (report, file) = bed.send_and_capture(bed.config(origin, backend, 120), 120);
+        let (report, file) = send_and_capture(&wire, sending(&wire, origin, backend, 120), 120);
         assert_eq!((report.submitted, report.cycle_frames), (120, 50));
         let seen = Recording::read(&file).unwrap();
         assert_eq!(seen.frames.len(), 120);
@@ -181,12 +165,9 @@ fn a_file_is_replayed_byte_for_byte_over_and_over() {
 }
 
 fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
-    let mut writer = pcap_file::pcap::PcapWriter::new(fs::File::create(path).unwrap()).unwrap();
-    for (i, frame) in frames.iter().enumerate() {
-        let at = Duration::from_micros(1_000_000 + i as u64 * 100);
-        let packet = pcap_file::pcap::PcapPacket::new(at, frame.len() as u32, frame);
-        writer.write_packet(&packet).unwrap();
-    }
+    let at = |n: u64| Duration::from_micros(1_000_000 + n * 100);
+    let packets = (0..).zip(frames).map(|(n, frame)| (at(n), frame, frame.len() as u32));
+    fs::write(path, pcap(1, packets)).unwrap();
 }
 
 /// Files made by the tools of Wireshark: other formats, resolutions, several interfaces and sections, and damage.
@@ -312,13 +293,13 @@ fn damaged_and_forbidden_files_are_refused_by_packet_number() {
 
 #[test]
 fn several_senders_share_the_count_and_the_flows() {
-    let Some(bed) = Bed::new("gencpus", true) else { return };
+    let Some(wire) = Wire::with_napi("gencpus") else { return };
     let online = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
     let cpus: model::CpuSet = (0..1024u32).filter(|&c| online.is_set(c as usize).unwrap_or(false)).take(2).collect();
     for backend in [Backend::XdpLive, Backend::TxRing] {
-        let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 100);
+        let mut config = sending(&wire, stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 100);
         config.cpus = Some(cpus.clone());
-        let (report, file) = bed.send_and_capture(config, 100);
+        let (report, file) = send_and_capture(&wire, config, 100);
         assert_eq!((report.submitted, report.senders.len()), (100, cpus.len()));
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
         for row in tshark(&file, &["ip.src", "udp.srcport", "ip.dst", "udp.dstport"], 'a') {
@@ -331,12 +312,12 @@ fn several_senders_share_the_count_and_the_flows() {
 
 #[test]
 fn senders_that_sleep_send_all_and_say_what_it_cost() {
-    let Some(bed) = Bed::new("genpace", true) else { return };
+    let Some(wire) = Wire::with_napi("genpace") else { return };
     for backend in BACKENDS {
         for pacing in [Pacing::Even, Pacing::Sleep] {
-            let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 300);
+            let mut config = sending(&wire, stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 300);
             config.pacing = Some(pacing);
-            let (report, file) = bed.send_and_capture(config, 300);
+            let (report, file) = send_and_capture(&wire, config, 300);
             assert_eq!((report.submitted, report.pacing.as_deref()), (300, Some(pacing.name())), "{backend:?}");
             assert_eq!(tshark(&file, &["frame.len"], 'a').len(), 300);
             assert!(report.senders.iter().all(|s| s.cpu_share > 0.0 && s.cpu_share < 1.5), "{report:?}");
@@ -352,12 +333,12 @@ fn senders_that_sleep_send_all_and_say_what_it_cost() {
 /// Far more than any machine sends: what went and what was given up are together the whole schedule.
 #[test]
 fn what_a_sender_cannot_send_in_its_time_is_given_up() {
-    let Some(bed) = Bed::new("genlate", true) else { return };
+    let Some(wire) = Wire::with_napi("genlate") else { return };
     for backend in BACKENDS {
         let (pps, seconds) = (4e7, 0.3);
-        let mut config = bed.config(stream(Kind::Udp, false, 20, &IMIX, [None; 2]), backend, 1);
+        let mut config = sending(&wire, stream(Kind::Udp, false, 20, &IMIX, [None; 2]), backend, 1);
         (config.count, config.rate, config.duration) = (None, Rate::Packets(pps), Duration::from_secs_f64(seconds));
-        let report = bed.send(config).unwrap();
+        let report = send(&wire, config).unwrap();
         let skipped: f64 = report.senders.iter().map(|s| s.skipped_s).sum();
         let schedule_s = report.submitted as f64 / pps + skipped;
         assert!((schedule_s - seconds).abs() < 1e-6, "{backend:?}: {schedule_s} s of the schedule, {report:?}");
@@ -370,36 +351,36 @@ fn what_a_sender_cannot_send_in_its_time_is_given_up() {
 #[test]
 fn an_interface_that_goes_in_mid_run_is_named_and_nothing_stays() {
     for backend in BACKENDS {
-        let Some(bed) = Bed::new("genvan", true) else { return };
-        let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
+        let Some(wire) = Wire::with_napi("genvan") else { return };
+        let mut config = sending(&wire, stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
         (config.count, config.duration) = (None, Duration::from_secs(3600));
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
-                bed.from.output(&format!("ip link del {}", bed.from.interface()));
+                wire.sender.output(&format!("ip link del {}", wire.sender.interface()));
             });
-            bed.send(config).unwrap_err()
+            send(&wire, config).unwrap_err()
         });
         assert!(matches!(error, TrafficError::Vanished { .. }), "{backend:?}: {error}");
         assert_eq!(model::Classified::class(&error).exit_code(), 3);
-        let left = bed.from.run(|| fs::read_dir("/sys/class/net").unwrap().flatten().count());
+        let left = wire.sender.run(|| fs::read_dir("/sys/class/net").unwrap().flatten().count());
         assert_eq!(left, 1, "only lo is left");
     }
 }
 
 #[test]
 fn a_stop_ends_an_endless_run() {
-    let Some(bed) = Bed::new("genstop", true) else { return };
+    let Some(wire) = Wire::with_napi("genstop") else { return };
     for backend in BACKENDS {
-        let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
+        let mut config = sending(&wire, stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
         config.count = None;
         config.duration = Duration::from_secs(3600);
         let stop = AtomicBool::new(true);
         let run = || {
-            let plan = Plan::new(config, Interface::look(bed.from.interface())?)?;
+            let plan = Plan::new(config, Interface::look(wire.sender.interface())?)?;
             traffic::run(&plan, &stop, |_| ())
         };
-        let report = bed.from.run(run).unwrap();
+        let report = wire.sender.run(run).unwrap();
         assert!(report.stopped && report.elapsed_s < 3600.0);
     }
 }
