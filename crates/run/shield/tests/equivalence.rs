@@ -14,7 +14,7 @@ use rules::{
 };
 use sys::packet::{Batch, PacketSocket};
 use testbed::{
-    End,
+    Wire,
     random::{Random, Shape, rules, spec},
     wait,
 };
@@ -31,10 +31,9 @@ const FRAME_MAX: usize = 1514;
 const LAST: u16 = 0x88b5;
 const XDP_PASS: u32 = 2;
 
-/// A veth pair: frames go in at one end, and what nftables lets through is seen at the other.
-struct Bed {
-    _bed: testbed::Bed,
-    inside: End,
+/// What nftables lets through: frames go in at one end of a wire, and are seen at the other.
+struct Filtered {
+    wire: Wire,
     sender: pcap::Capture<pcap::Active>,
     /// Sockets for IPv4, for IPv6 and for [`LAST`]: sockets for a protocol are served behind the ingress hook, those for all
     /// protocols (as bound ones are) before it.
@@ -42,25 +41,25 @@ struct Bed {
     batch: Batch,
 }
 
-impl Bed {
+impl Filtered {
     fn build() -> Option<Self> {
-        let (bed, [outside, inside]) = testbed::Bed::pair("equiv")?;
-        let open = || pcap::Capture::from_device(outside.interface()).unwrap().open().unwrap();
-        let sender = outside.run(open);
+        let wire = Wire::new("equiv")?;
+        let open = || pcap::Capture::from_device(wire.sender.interface()).unwrap().open().unwrap();
+        let sender = wire.sender.run(open);
         let receivers = [0x0800, 0x86dd, LAST].map(|protocol| {
-            inside.run(|| {
+            wire.receiver.run(|| {
                 let socket = PacketSocket::open_for(protocol).unwrap();
                 socket.set_receive_buffer(16 << 20).unwrap();
                 socket
             })
         });
-        Some(Self { _bed: bed, inside, sender, receivers, batch: Batch::new(64, 64) })
+        Some(Self { wire, sender, receivers, batch: Batch::new(64, 64) })
     }
 
     /// Replaces the rules of nftables.
     fn load(&self, rules: &Rules, now: Now) {
-        let script = nft::script(rules, self.inside.interface(), now).unwrap();
-        let output = self.inside.run(|| nft(&["-f", "-"], &script));
+        let script = nft::script(rules, self.wire.receiver.interface(), now).unwrap();
+        let output = self.wire.receiver.run(|| nft(&["-f", "-"], &script));
         assert!(output.1.is_empty(), "{}\n{script}", output.1);
     }
 
@@ -111,7 +110,7 @@ impl Bed {
 
     /// Packets that each rule has counted, and the default.
     fn counted(&self, rules: &Rules) -> Vec<u64> {
-        let (out, error) = self.inside.run(|| nft(&["-j", "list", "counters"], ""));
+        let (out, error) = self.wire.receiver.run(|| nft(&["-j", "list", "counters"], ""));
         assert!(error.is_empty(), "{error}");
         let listed: serde_json::Value = serde_json::from_str(&out).unwrap();
         let of = |name: &str| {
@@ -153,7 +152,7 @@ fn numbered(random: &mut Random, rules: &Rules, number: usize) -> Vec<u8> {
 
 #[test]
 fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
-    let Some(mut bed) = Bed::build() else { return };
+    let Some(mut filtered) = Filtered::build() else { return };
     let mut random = Random(5);
     let now = Now::read();
     let shape = Shape { challenges: false, known: false, ..Shape::default() };
@@ -168,8 +167,8 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
         let shared = ShieldShared::create().unwrap();
         let config = ShieldConfig { report: true, ..ShieldConfig::default() };
         let shield = Shield::load(&tables, &config, &shared).unwrap();
-        bed.load(&rules, now);
-        let arrived = bed.arrivals(&frames);
+        filtered.load(&rules, now);
+        let arrived = filtered.arrivals(&frames);
         for (number, frame) in frames.iter().enumerate() {
             let found = shield.test(frame).unwrap();
             let same = (found.action == XDP_PASS, found.rule, arrived[number]);
@@ -192,7 +191,7 @@ fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
             decision.counted.iter().for_each(|&rule| counts[rule] += 1);
             *counts.last_mut().unwrap() += u64::from(decision.rule.is_none());
         }
-        assert_eq!(bed.counted(&rules), counts, "what nftables counted; {rules:#?}");
+        assert_eq!(filtered.counted(&rules), counts, "what nftables counted; {rules:#?}");
         pairs += PACKET_COUNT;
         dropped += meant.iter().filter(|decision| decision.outcome == Outcome::Drop).count();
         by_rule += meant.iter().filter(|decision| decision.rule.is_some()).count();
