@@ -2,7 +2,7 @@
 
 mod order;
 
-use std::{fs::File, path::Path, sync::atomic::AtomicBool, time::Duration};
+use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
     Cores, Dut, DutKind, DutOptions, Load, RuleOrder, Tester,
@@ -11,8 +11,7 @@ use bench::{
 };
 use lab::{Lab, boxes::Family};
 use model::CpuSet;
-use pcap_file::pcap::{PcapPacket, PcapWriter};
-use testbed::privileged;
+use testbed::{privileged, write_pcap};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 /// Calls of both sides and a download with its acknowledgements, one packet of each in turn.
@@ -24,22 +23,20 @@ fn voice_and_data(path: &Path) {
         destination_port,
     };
     let t = |kind| Template { destination: Mac([2; 6]), source: Mac([4; 6]), tags: [None; 2], kind };
-    let mut writer = PcapWriter::new(File::create(path).unwrap()).unwrap();
-    let mut write = |frame: Vec<u8>| {
-        writer.write_packet(&PcapPacket::new(Duration::ZERO, frame.len() as u32, &frame)).unwrap();
-    };
+    let mut frames = Vec::new();
     for i in 0..20u32 {
         for call in 0..3u8 {
             let (a, b, port) = ([10, 1, 1, call], [10, 2, 2, call], 16_384 + 2 * u16::from(call));
-            write(t(Kind::Udp).build(&key(a, b, port, port), FrameSize::with_fcs(218), 0).unwrap());
-            write(t(Kind::Udp).build(&key(b, a, port, port), FrameSize::with_fcs(218), 0).unwrap());
+            frames.push(t(Kind::Udp).build(&key(a, b, port, port), FrameSize::with_fcs(218), 0).unwrap());
+            frames.push(t(Kind::Udp).build(&key(b, a, port, port), FrameSize::with_fcs(218), 0).unwrap());
         }
         let (client, server) = ([10, 1, 1, 9], [192, 0, 2, 1]);
-        write(t(Kind::TcpData).build(&key(client, server, 40_000, 443), FrameSize::MIN, 1).unwrap());
-        write(
+        frames.push(t(Kind::TcpData).build(&key(client, server, 40_000, 443), FrameSize::MIN, 1).unwrap());
+        frames.push(
             t(Kind::TcpData).build(&key(server, client, 443, 40_000), FrameSize::MAX_STANDARD, 1 + i * 1460).unwrap(),
         );
     }
+    write_pcap(path, frames);
 }
 
 #[test]

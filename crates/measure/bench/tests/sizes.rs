@@ -1,7 +1,6 @@
 //! The bench's frames as tshark, and sockets of the kernel behind a router, see them: sizes, fragments, checksums.
 
 use std::{
-    fs::File,
     net::UdpSocket,
     path::{Path, PathBuf},
     time::Duration,
@@ -14,8 +13,7 @@ use lab::{
     boxes::{Family, Sink},
 };
 use model::bench::FrameSpec;
-use pcap_file::pcap::{PcapPacket, PcapWriter};
-use testbed::{Tcpdump, privileged, tshark, words};
+use testbed::{Tcpdump, privileged, tshark, words, write_pcap};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 struct Bed {
@@ -163,17 +161,15 @@ fn voice_and_data(path: &Path) {
         }
         frame
     };
-    let mut writer = PcapWriter::new(File::create(path).unwrap()).unwrap();
-    for i in 0..10u32 {
-        for frame in [
+    let frames = (0..10u32).flat_map(|i| {
+        [
             of(Kind::Udp, &caller, 218, 0),
             of(Kind::TcpData, &client, 64, i),
             of(Kind::Udp, &called, 218, 0),
             of(Kind::TcpData, &server, 1518, 1460 * i),
-        ] {
-            writer.write_packet(&PcapPacket::new(Duration::ZERO, frame.len() as u32, &frame)).unwrap();
-        }
-    }
+        ]
+    });
+    write_pcap(path, frames);
 }
 
 #[test]

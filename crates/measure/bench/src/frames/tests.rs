@@ -303,11 +303,7 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
 /// Writes frames into a capture file.
 fn file(frames: &[Vec<u8>]) -> tempfile::NamedTempFile {
     let file = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
-    let mut writer = pcap_file::pcap::PcapWriter::new(file.reopen().unwrap()).unwrap();
-    for frame in frames {
-        let packet = pcap_file::pcap::PcapPacket::new(std::time::Duration::ZERO, frame.len() as u32, frame);
-        writer.write_packet(&packet).unwrap();
-    }
+    testbed::write_pcap(file.path(), frames);
     file
 }
 
