@@ -14,62 +14,53 @@ use rules::requester::Requester;
 use settings::settings;
 use testbed::{Ip, RouterBed, ethernet, nft, run, wait, write_pcap};
 
-/// `a` - `r` - `b`, where `r` forwards.
-struct World(RouterBed);
-
 const A: [u8; 6] = [2, 0, 0, 0, 1, 2];
 const R: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const POLL_TIMEOUT: Duration = Duration::from_millis(10);
 
-impl World {
-    fn new(tag: &str) -> Option<Self> {
-        let mut bed = RouterBed::new(tag, &["a", "b"])?;
-        bed.join("a", 1, [R, A], true);
-        bed.join("b", 2, [[2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 2, 2]], true);
-        bed.forward(&[""; 0]);
-        Some(Self(bed))
-    }
+/// `a` - `r` - `b`, where `r` forwards.
+fn world(tag: &str) -> Option<RouterBed> {
+    let mut bed = RouterBed::new(tag, &["a", "b"])?;
+    bed.join("a", 1, [R, A], true);
+    bed.join("b", 2, [[2, 0, 0, 0, 2, 1], [2, 0, 0, 0, 2, 2]], true);
+    bed.forward(&[""; 0]);
+    Some(bed)
+}
 
-    /// Does `work` in the router's namespace.
-    fn inside(&self, work: impl FnOnce() + Send) {
-        self.0.router.run(work);
-    }
+/// Writes the rules; their path.
+fn write(world: &RouterBed, text: &str) -> String {
+    world.bed.file("rules.toml", text)
+}
 
-    /// Writes the rules; their path.
-    fn rules(&self, text: &str) -> String {
-        self.0.bed.file("rules.toml", text)
-    }
+/// A router with these rules, in mode routed.
+fn routed(world: &RouterBed, text: &str) -> Router {
+    let mut router = start_on(world, "", text);
+    router.set_mode(RouteMode::Routed).unwrap();
+    router
+}
 
-    /// A router with these rules, in mode routed.
-    fn routed(&self, text: &str) -> Router {
-        let mut router = self.start_on("", text);
-        router.set_mode(RouteMode::Routed).unwrap();
-        router
-    }
+/// A router with these rules where these CPUs forward.
+fn start_on(world: &RouterBed, cpus: &str, text: &str) -> Router {
+    let (rules, _) = RouteRules::read(Path::new(&write(world, text)), &Requester::default()).unwrap();
+    let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&world.ports()) };
+    let (router, warnings) = Router::start_with(settings, Some(rules)).unwrap();
+    // What nobody in the router's namespace can tell.
+    assert!(warnings.iter().all(|warning| warning.contains("must keep VLAN tags in the frames")), "{warnings:?}");
+    router
+}
 
-    /// A router with these rules where these CPUs forward.
-    fn start_on(&self, cpus: &str, text: &str) -> Router {
-        let (rules, _) = RouteRules::read(Path::new(&self.rules(text)), &Requester::default()).unwrap();
-        let settings = RouteSettings { cpus: CpuSet::parse_list(cpus).unwrap(), ..settings(&self.0.ports()) };
-        let (router, warnings) = Router::start_with(settings, Some(rules)).unwrap();
-        // What nobody in the router's namespace can tell.
-        assert!(warnings.iter().all(|warning| warning.contains("must keep VLAN tags in the frames")), "{warnings:?}");
-        router
-    }
-
-    /// Which of the frames, by the number that they end with, come to `b` when `a` sends them.
-    fn crossed(&self, frames: &[Vec<u8>]) -> Vec<u16> {
-        let path = self.0.bed.path("sent.pcap");
-        write_pcap(&path, frames);
-        let came = self.0.received_while(|| self.0.far[0].replay(&path, 1000)).remove(1);
-        let number = |frame: Vec<u8>| match frame[..] {
-            [.., 0xe0, 0x0e, high, low] => Some(u16::from_be_bytes([high, low])),
-            _ => None,
-        };
-        let mut got: Vec<u16> = came.into_iter().filter_map(number).collect();
-        got.sort_unstable();
-        got
-    }
+/// Which of the frames, by the number that they end with, come to `b` when `a` sends them.
+fn crossed(world: &RouterBed, frames: &[Vec<u8>]) -> Vec<u16> {
+    let path = world.bed.path("sent.pcap");
+    write_pcap(&path, frames);
+    let came = world.received_while(|| world.far[0].replay(&path, 1000)).remove(1);
+    let number = |frame: Vec<u8>| match frame[..] {
+        [.., 0xe0, 0x0e, high, low] => Some(u16::from_be_bytes([high, low])),
+        _ => None,
+    };
+    let mut got: Vec<u16> = came.into_iter().filter_map(number).collect();
+    got.sort_unstable();
+    got
 }
 
 /// Rules that drop datagrams to a port.
@@ -209,15 +200,15 @@ fn rules_end_packets_where_they_are_received_if_other_cpus_forward() {
 }
 
 fn end_packets(tag: &str, cpus: &str) {
-    let Some(world) = World::new(tag) else { return };
+    let Some(world) = world(tag) else { return };
     let packets = packets();
     let frames: Vec<_> = packets.iter().enumerate().map(|(n, (sent, _))| sent.frame(n as u16)).collect();
     let expected: Vec<u16> = (0..).zip(&packets).filter(|(_, (_, crosses))| *crosses).map(|(n, _)| n).collect();
-    world.inside(|| {
-        let mut router = world.start_on(cpus, RULES);
+    world.router.run(|| {
+        let mut router = start_on(&world, cpus, RULES);
         for (round, mode) in [RouteMode::Standard, RouteMode::Shadow, RouteMode::Routed].into_iter().enumerate() {
             router.set_mode(mode).unwrap();
-            assert_eq!(world.crossed(&frames), expected, "{mode:?}");
+            assert_eq!(crossed(&world, &frames), expected, "{mode:?}");
             let status = router.status().unwrap().rules.unwrap();
             let times = round as u64 + 1;
             for (rule, packets) in [
@@ -248,24 +239,24 @@ fn end_packets(tag: &str, cpus: &str) {
         // Something in the way puts the mode back; the rules stay.
         router.set_mode(RouteMode::Routed).unwrap();
         obstruct(&mut router);
-        assert_eq!(world.crossed(&frames), expected);
+        assert_eq!(crossed(&world, &frames), expected);
         drop(router);
-        let open = world.crossed(&frames);
+        let open = crossed(&world, &frames);
         assert!(open.len() > expected.len(), "the rules go with the router: {open:?}");
     });
 }
 
 #[test]
 fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
-    let Some(world) = World::new("rrrel") else { return };
+    let Some(world) = world("rrrel") else { return };
     let frames = two();
-    world.inside(|| {
-        let mut router = world.routed(&drops(53));
-        assert_eq!(world.crossed(&frames), [54]);
-        let path = world.rules(&drops(54));
+    world.router.run(|| {
+        let mut router = routed(&world, &drops(53));
+        assert_eq!(crossed(&world, &frames), [54]);
+        let path = write(&world, &drops(54));
         let done = router.reload(&Requester::default()).unwrap();
         assert_eq!((done.rules, done.warnings), (1, Vec::new()));
-        assert_eq!(world.crossed(&frames), [53]);
+        assert_eq!(crossed(&world, &frames), [53]);
         let status = router.status().unwrap().rules.unwrap();
         assert_eq!((counted(&status, "port"), status.reloads, status.reload_error), (2, 1, None), "counters go on");
 
@@ -276,46 +267,46 @@ fn a_file_is_read_again_and_one_that_is_refused_changes_nothing() {
             (format!("{}[detection]\n", drops(53)), 6),
             (format!("{}{challenge}", drops(53)), 8),
         ] {
-            world.rules(&text);
+            write(&world, &text);
             let refused = router.reload(&Requester::default()).unwrap_err();
             let place = format!("{path}:{line}:");
             assert!(matches!(refused, RouteError::Rules(_)) && refused.to_string().starts_with(&place), "{refused}");
             let status = router.status().unwrap().rules.unwrap();
             assert!(status.reload_error.is_some_and(|why| why.starts_with(&place)));
-            assert_eq!(world.crossed(&frames), [53], "the old rules stay");
+            assert_eq!(crossed(&world, &frames), [53], "the old rules stay");
         }
-        world.rules("");
+        write(&world, "");
         router.reload(&Requester::default()).unwrap();
-        assert_eq!(world.crossed(&frames), [53, 54]);
+        assert_eq!(crossed(&world, &frames), [53, 54]);
         assert_eq!(router.status().unwrap().rules.unwrap().reload_error, None);
     });
 }
 
 #[test]
 fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
-    let Some(world) = World::new("rrbes") else { return };
+    let Some(world) = world("rrbes") else { return };
     let frames = two();
-    world.inside(|| {
-        let mut router = world.routed(&drops(53));
-        world.rules(&drops(54));
+    world.router.run(|| {
+        let mut router = routed(&world, &drops(53));
+        write(&world, &drops(54));
         router.begin_reload(&Requester::default()).unwrap();
         // Made or not: they hold once the loop has taken them.
         assert!(router.is_loading_rules() && router.take_reloaded().is_none());
-        assert_eq!(world.crossed(&frames), [54]);
+        assert_eq!(crossed(&world, &frames), [54]);
         let reloaded = testbed::wait_for("the rules are made", || {
             router.poll_within(POLL_TIMEOUT).unwrap();
             router.take_reloaded()
         });
         assert_eq!((reloaded.unwrap().rules, router.is_loading_rules()), (1, false));
-        assert_eq!(world.crossed(&frames), [53]);
+        assert_eq!(crossed(&world, &frames), [53]);
 
         // An obstacle that comes while rules are made turns the fast path off, and the rules come to hold all the same.
-        world.rules(&drops(53));
+        write(&world, &drops(53));
         router.begin_reload(&Requester::default()).unwrap();
         obstruct(&mut router);
         turn_until("the rules are made", &mut router, |router| !router.is_loading_rules());
         assert_eq!((router.take_reloaded().unwrap().unwrap().rules, router.take_reloaded().is_none()), (1, true));
-        assert_eq!(world.crossed(&frames), [54]);
+        assert_eq!(crossed(&world, &frames), [54]);
         // One that is asked for at once waits for the one before.
         router.begin_reload(&Requester::default()).unwrap();
         router.reload(&Requester::default()).unwrap();
@@ -325,17 +316,17 @@ fn rules_are_made_beside_the_loop_and_hold_when_it_takes_them() {
 
 #[test]
 fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
-    let Some(world) = World::new("rrcre") else { return };
+    let Some(world) = world("rrcre") else { return };
     let frames = two();
-    world.inside(|| {
-        let mut router = world.routed(&drops(53));
+    world.router.run(|| {
+        let mut router = routed(&world, &drops(53));
         let mut counted_so_far = 0;
         for (cpus, dropped) in [("0", 53), ("0-1", 54), ("", 53), ("1", 54)] {
             router.set_cpus(&CpuSet::parse_list(cpus).unwrap()).unwrap();
-            world.rules(&drops(dropped));
+            write(&world, &drops(dropped));
             router.reload(&Requester::default()).unwrap();
             let before = router.counts().unwrap()[0].1;
-            assert_eq!(world.crossed(&frames), [107 - dropped], "{cpus}");
+            assert_eq!(crossed(&world, &frames), [107 - dropped], "{cpus}");
             counted_so_far += 1;
             let status = router.status().unwrap();
             assert_eq!(counted(&status.rules.unwrap(), "port"), counted_so_far, "{cpus}");
@@ -347,7 +338,7 @@ fn rules_are_read_again_while_cpus_change_and_counters_go_on() {
 
 #[test]
 fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
-    let Some(world) = World::new("rrdef") else { return };
+    let Some(world) = world("rrdef") else { return };
     let rules = "default = \"drop\"\n[management]\nfrom = [\"198.18.1.0/24\"]\nports = [22]\n\
                  [[rule]]\nname = \"dns\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 53\n\
                  [[rule]]\nname = \"some\"\naction = \"limit\"\nrate = 1\nburst = 3\nprotocol = \"udp\"\ndestination-port = 53\n";
@@ -357,18 +348,18 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         let (head, pass) = head.split_at(head.find("[[rule]]").unwrap());
         format!("{head}{limit}{pass}")
     };
-    world.inside(|| {
-        let mut router = world.routed(&rules);
+    world.router.run(|| {
+        let mut router = routed(&world, &rules);
         let dns = |n| Sent { ports: [1, 53], ..UDP }.frame(n);
         let frames: Vec<_> = (0..5).map(dns).chain([UDP.frame(9)]).collect();
-        assert_eq!(world.crossed(&frames), [0, 1, 2], "three at once, and nothing else");
+        assert_eq!(crossed(&world, &frames), [0, 1, 2], "three at once, and nothing else");
         let status = router.status().unwrap().rules.unwrap();
         let limited = |rule: &&RuleStatus| rule.limited == 2;
         assert_eq!(status.rules.iter().filter(limited).count(), 1, "{status:?}");
         assert!(status.rules.iter().any(|rule| rule.name == "management:from" && rule.management));
         assert_eq!((status.default.as_str(), status.totals.limited), ("drop", 2));
         // Another address of the router: the allow-list follows.
-        run(&format!("ip addr add 198.18.9.1/24 dev {}", world.0.near[1].interface()));
+        run(&format!("ip addr add 198.18.9.1/24 dev {}", world.near[1].interface()));
         let mut events = Vec::new();
         wait("the allow-list follows", || {
             events.extend(router.poll_within(POLL_TIMEOUT).unwrap());
