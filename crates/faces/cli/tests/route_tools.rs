@@ -85,13 +85,8 @@ fn transfers_and_a_login_through_nat_outlive_changes_of_the_mode() {
         let mut curl = a.command("curl");
         succeeds(curl.args(["-sf", "-m", "120", "-o"]).arg(&fetched).arg("http://198.18.2.2:8000/file"));
         assert_eq!(sum(&fetched.display().to_string()), expected, "what curl fetched");
-        let mut ssh = a.command("ssh");
-        ssh.args(["-F", "none", "-T", "-i"]).arg(folder.join("user"));
-        ssh.arg("-o").arg(format!("UserKnownHostsFile={}", folder.join("known").display()));
-        for option in ["StrictHostKeyChecking=accept-new", "IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=10"] {
-            ssh.args(["-o", option]);
-        }
-        ssh.args(["root@198.18.2.2", &format!("cat {}", served.join("file").display())]);
+        let line = format!("cat {}", served.join("file").display());
+        let mut ssh = Sshd::client(a, &folder, &["-o", "ConnectTimeout=10"], "198.18.2.2", &line);
         let shown = folder.join("shown");
         ssh.stdin(Stdio::null()).stdout(fs::File::create(&shown).unwrap());
         assert!(ssh.status().unwrap().success());

@@ -61,16 +61,8 @@ impl Bed {
 
     /// ssh to the host from one of the client's addresses.
     fn ssh(&self, from: &str, command: &str) -> Command {
-        let mut ssh = self.client.command("ssh");
-        ssh.args(["-F", "none", "-T", "-b", from, "-i"])
-            .arg(self.path("user"))
-            .arg("-o")
-            .arg(format!("UserKnownHostsFile={}", self.path("known").display()));
-        for option in ["StrictHostKeyChecking=accept-new", "IdentitiesOnly=yes", "BatchMode=yes", "ConnectTimeout=3"] {
-            ssh.args(["-o", option]);
-        }
-        ssh.arg(format!("root@{SERVER}")).arg(command);
-        ssh
+        let options = ["-b", from, "-o", "ConnectTimeout=3"];
+        Sshd::client(&self.client, &self.path(""), &options, SERVER, command)
     }
 
     /// A new login; the time that it took.

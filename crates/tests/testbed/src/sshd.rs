@@ -73,6 +73,18 @@ impl Sshd {
         options.into_iter().flat_map(|option| ["--ssh-option".to_owned(), option]).collect()
     }
 
+    /// ssh, with these options and the user's key, from `space` to root at a host, where it runs `line`.
+    pub fn client(space: &Space, folder: &Path, options: &[&str], host: &str, line: &str) -> Command {
+        let mut ssh = space.command("ssh");
+        ssh.args(["-F", "none", "-T"]).args(options).arg("-i").arg(folder.join("user"));
+        ssh.arg("-o").arg(format!("UserKnownHostsFile={}", folder.join("known").display()));
+        for option in ["StrictHostKeyChecking=accept-new", "IdentitiesOnly=yes", "BatchMode=yes"] {
+            ssh.args(["-o", option]);
+        }
+        ssh.arg(format!("root@{host}")).arg(line);
+        ssh
+    }
+
     /// Its output so far.
     pub fn log(&self) -> String {
         log(&self.log)
