@@ -12,7 +12,7 @@ use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
-use testbed::{Bed, End, poll};
+use testbed::{Bed, Dice, End, poll};
 
 const PORT: u16 = 1000;
 const ETHERTYPE: u16 = 0x88B5;
@@ -28,15 +28,6 @@ struct Harm {
     changed: u64,
     /// Held back until up to twenty others have passed, or 5 ms.
     late: u64,
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
 }
 
 /// One direction of the wire.
@@ -117,7 +108,7 @@ fn joined(ends: &mut [Engine<Raw>; 2], port: u16, stream: bool) -> [Handle; 2] {
 
 /// The message of that number of one end: its length and bytes follow from both.
 fn message(end: usize, number: u32) -> Vec<u8> {
-    let mut dice = Dice(u64::from(number) * 2 + end as u64);
+    let mut dice = Dice::new(u64::from(number) * 2 + end as u64);
     let len = dice.below([10, 1400, 5000][number as usize % 3]);
     (0..len).map(|_| dice.below(256) as u8).collect()
 }
@@ -194,7 +185,7 @@ fn a_wire_that_harms_frames_changes_nothing_of_what_arrives() {
             println!("seed {seed}, {harm:?}");
             thread::scope(|scope| {
                 let wire = scope.spawn(|| {
-                    let mut dice = Dice(seed);
+                    let mut dice = Dice::new(seed);
                     while !over.load(Ordering::Relaxed) {
                         if ways.iter_mut().map(|way| way.turn(harm, &mut dice)).sum::<usize>() == 0 {
                             thread::sleep(Duration::from_micros(50));
