@@ -10,7 +10,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
-use testbed::{Bed, Running, Space, ended, json, printed, privileged, refused, text, wait, words};
+use testbed::{Bed, Ends, Running, Space, ended, json, printed, privileged, refused, text, wait, words};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
@@ -352,9 +352,8 @@ fn meanwhile<T>(again: impl Fn() + Sync, run: impl FnOnce() -> T) -> T {
                 std::thread::sleep(std::time::Duration::from_micros(200));
             }
         });
-        let found = run();
-        ended.store(true, std::sync::atomic::Ordering::Relaxed);
-        found
+        let _ends = Ends(&ended);
+        run()
     })
 }
 

@@ -12,7 +12,7 @@ use sys::{
     packet::{Batch, PacketSocket},
     packet_batch::PacketBatch,
 };
-use testbed::{Bed, Dice, End, poll};
+use testbed::{Bed, Dice, End, Ends, poll};
 
 const PORT: u16 = 1000;
 const ETHERTYPE: u16 = 0x88B5;
@@ -184,7 +184,7 @@ fn a_wire_that_harms_frames_changes_nothing_of_what_arrives() {
             let mut ends = [open(&left, "alpha"), open(&right, "beta")];
             println!("seed {seed}, {harm:?}");
             thread::scope(|scope| {
-                let wire = scope.spawn(|| {
+                scope.spawn(|| {
                     let mut dice = Dice::new(seed);
                     while !over.load(Ordering::Relaxed) {
                         if ways.iter_mut().map(|way| way.turn(harm, &mut dice)).sum::<usize>() == 0 {
@@ -192,13 +192,9 @@ fn a_wire_that_harms_frames_changes_nothing_of_what_arrives() {
                         }
                     }
                 });
-                let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                    messages(&mut ends);
-                    stream(&mut ends);
-                }));
-                over.store(true, Ordering::Relaxed);
-                wire.join().unwrap();
-                work.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let _ends = Ends(&over);
+                messages(&mut ends);
+                stream(&mut ends);
             });
         }
     }

@@ -18,7 +18,7 @@ use model::{
 };
 use route::{RouteError, RouteSettings, Router};
 use settings::settings;
-use testbed::{HostsBed, Space, wait, wait_for};
+use testbed::{Ends, HostsBed, Space, wait, wait_for};
 use totals::totals;
 
 const A: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
@@ -123,11 +123,10 @@ fn under_traffic(hosts: &[Vec<UdpSocket>; 2], moves: bool, then: impl FnOnce()) 
     thread::scope(|scope| {
         let there = scope.spawn(|| numbered(a, b, (B, 5000), moves, &stop));
         let back = scope.spawn(|| numbered(b, a, (A, 4000), moves, &stop));
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(then));
-        stop.store(true, Ordering::Relaxed);
-        let came = there.join().unwrap().unwrap() + back.join().unwrap().unwrap();
-        ended.unwrap();
-        came
+        let ends = Ends(&stop);
+        then();
+        drop(ends);
+        there.join().unwrap().unwrap() + back.join().unwrap().unwrap()
     })
 }
 
