@@ -2,7 +2,9 @@
 //!
 //! A [`Bed`] is namespaces joined by veth pairs, with what is attached to them gone when it is dropped. [`wait`] is the only way to wait, and
 //! no test asserts how long something took. A [`Running`] program ends with its test. A [`ShieldBed`] is a client, a host and the shield
-//! between them. [`Kept`] settings of the machine are put back even if the test is killed. Witnesses are programs of others: tcpdump, tshark.
+//! between them, a [`RouteBed`] two hosts and the router between them, a [`losses::Road`] leads through a box that loses packets. [`random`] has
+//! rules and frames at random; [`messages`] and [`filter`] have those made by hand. [`Kept`] settings of the machine are put back even if the
+//! test is killed. Witnesses are programs of others: tcpdump, tshark.
 //!
 //! Only as a dev-dependency: what is here panics when something is not as expected.
 
