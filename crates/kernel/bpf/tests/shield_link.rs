@@ -3,7 +3,7 @@
 use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command};
 
 use bpf::{
-    XdpError, XdpMode,
+    XdpError, XdpMode, chain,
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
 use rules::tables::{Field, RuleAction};
@@ -107,6 +107,12 @@ fn what_is_pinned_is_taken_over_by_another_process() {
         assert!(child.status.success() && printed.contains("taken over"), "{printed}");
         // It is gone, its program is not.
         send(5);
+        assert_eq!(dropped(&shared), [7, 5]);
+        // Ended by a process that did not pin it, the place is empty while its names, by which the kernel would keep it, are still there.
+        ShieldLink::open(&pins.0.join("link")).unwrap().end();
+        let entry = bpf::link::attached("ekB").unwrap().unwrap().id;
+        assert!(chain::users(entry).is_empty());
+        send(1);
         assert_eq!(dropped(&shared), [7, 5]);
         fs::remove_dir_all(&pins.0).unwrap();
         assert!(!pins.0.exists());

@@ -6,7 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bpf::{RoutePort, chain::Slot, link::attached};
+use bpf::{
+    RoutePort,
+    chain::{Place, Slot},
+    link::attached,
+};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 use sys::owner::{TrustedFolder, trusted_folder};
 
@@ -147,7 +151,13 @@ pub fn interfaces() -> Vec<String> {
 pub fn unpin() -> Result<Vec<String>, RouteError> {
     let rules = PinnedRules::here();
     let interfaces = rules.interfaces();
-    interfaces.iter().try_for_each(|interface| rules.unpin(interface))?;
+    for interface in &interfaces {
+        // Before its names go: the kernel would empty the place some time later.
+        if let Ok(slot) = Slot::open(&rules.link(interface), Place::Route) {
+            slot.end();
+        }
+        rules.unpin(interface)?;
+    }
     Ok(interfaces)
 }
 

@@ -37,7 +37,7 @@ const OCCUPIED_TRIES_MAX: u32 = 50;
 const CHANGING_TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_PERIOD: Duration = Duration::from_millis(10);
 
-/// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned.
+/// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned ([`Slot::end`] does then too).
 #[derive(Debug)]
 pub struct Slot {
     pub(super) places: Vec<SlotPlace>,
@@ -59,7 +59,7 @@ pub struct Slot {
 pub(super) struct SlotPlace {
     pub(super) place: Place,
     pub(super) map: MapHandle,
-    /// The program put into the place at the end; none: the place is pinned and keeps its program.
+    /// The program put into the place at the end; none: another process pinned the place, and it is loaded at the end.
     none: Option<OwnedFd>,
     /// The program that was put there last, with its id; none: none was, or it cannot be had.
     pub(super) program: Option<(OwnedFd, u32)>,
@@ -305,6 +305,19 @@ impl Slot {
 
     fn has_user(&self, place: Place) -> bool {
         self.state.user(place).load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends the place although it is pinned: it is emptied here, not by the kernel some time after its last name is removed. The names of
+    /// [`Slot::pin`] are removed by the caller, afterwards.
+    pub fn end(mut self) {
+        self.pinned = false;
+        let rests = &self.maps.0.rests;
+        for taken in self.places.iter_mut().filter(|taken| taken.none.is_none()) {
+            taken.none = none(taken.place, rests).ok();
+        }
+        if self.rests.is_empty() {
+            self.rests = kept(rests).unwrap_or_default();
+        }
     }
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.

@@ -97,6 +97,11 @@ impl ShieldLink {
         Ok(Self { slot: Slot::open(path, Place::Filter)?, program: None })
     }
 
+    /// Takes the program off although it is pinned ([`Slot::end`]).
+    pub fn end(self) {
+        self.slot.end();
+    }
+
     /// The interface's new name, if it has another one than before: [`Slot::interface`] is the new one from then on.
     pub fn renamed(&mut self) -> Option<&str> {
         let now = self.slot.interface_name()?;

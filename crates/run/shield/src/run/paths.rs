@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bpf::filter::ShieldLink;
 use serve::{Home, HomeError, HomeKind, Lock};
 use sys::{
     RUN_FOLDER,
@@ -173,6 +174,13 @@ impl Paths {
     /// Takes all away, and puts back what was set on the interfaces; what is not there is fine.
     pub fn remove(&self) -> Result<(), ShieldError> {
         self.check()?;
+        // Before their names go: the kernel would empty the places some time later.
+        for path in [self.link(), self.second_link()] {
+            // One that cannot be opened has no interface here.
+            if let Ok(link) = ShieldLink::open(&path) {
+                link.end();
+            }
+        }
         between::put_back(&self.state);
         self.remove_files()
     }
