@@ -132,6 +132,11 @@ pub(crate) fn json<T: Serialize>(verb: &str, body: T) -> Result<String, Failure>
     serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)
 }
 
+/// A document as a line of its own, for outputs that have one document per line.
+pub(crate) fn json_line<T: Serialize>(verb: &str, body: T) -> Result<String, Failure> {
+    Ok(serde_json::to_string(&Document::new(verb, 1, body)).map_err(Failure::internal)? + "\n")
+}
+
 /// Prints a document on stdout.
 pub(crate) fn print_json<T: Serialize>(verb: &str, body: T) -> Result<(), Failure> {
     print(&(json(verb, body)? + "\n"))
@@ -229,6 +234,15 @@ pub(crate) fn exit_usage(error: &clap::Error) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_json_is_one_line() {
+        let line = json_line("link.event", serde_json::json!({ "what": "beta\nleft", "node": { "name": "beta" } }));
+        let line = line.unwrap();
+        assert_eq!(line.find('\n'), Some(line.len() - 1), "{line}");
+        let read: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!((&read["schema"], &read["what"]), (&"evenkeel.link.event/1".into(), &"beta\nleft".into()));
+    }
 
     #[test]
     fn only_an_unread_answer_ends_in_silence() {

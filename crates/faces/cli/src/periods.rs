@@ -7,11 +7,10 @@ use std::{
 };
 
 use clap::Args;
-use model::schema::Document;
 use serde::Serialize;
 
 use crate::{
-    failure::{Failure, print},
+    failure::{Failure, json_line, print},
     numbers::number,
     terminal::is_interactive,
     time::interval,
@@ -61,7 +60,7 @@ impl Intervals {
         each(self.interval, count, stop, |first| {
             let measured = next()?;
             print(&match self.json {
-                true => serde_json::to_string(&Document::new(verb, 1, &measured)).map_err(Failure::internal)? + "\n",
+                true => json_line(verb, &measured)?,
                 false if first => text(&measured),
                 false => format!("\n{}", text(&measured)),
             })

@@ -10,13 +10,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use model::schema::Document;
 use serde::Serialize;
 use serve::{Client, Server, Service, Stop};
 use tui::live::{LiveError, Screen, live};
 
 use crate::{
-    failure::{Failure, note},
+    failure::{Failure, json_line, note},
     output::{Output, Who},
     terminal::is_interactive,
 };
@@ -96,7 +95,7 @@ impl Show {
             let Some(status) = samples.next() else { continue };
             self.output.show(match self.json {
                 // Numbers and texts: there is nothing in it that JSON has not.
-                true => serde_json::to_string(&Document::new(schema, 1, &status)).unwrap_or_default() + "\n",
+                true => json_line(schema, &status).unwrap_or_default(),
                 false => line(&status) + "\n",
             });
         }

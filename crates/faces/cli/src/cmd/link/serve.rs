@@ -17,7 +17,7 @@ use nix::unistd::{Group, gethostname};
 use sys::privilege::{self, Capability};
 
 use crate::{
-    failure::{Failure, Outcome, json},
+    failure::{Failure, Outcome, json_line},
     numbers::bytes,
     output::{Output, Who, end_soon},
     shown,
@@ -179,7 +179,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let notify = {
         let (say, output, is_json) = (say.clone(), Arc::clone(&output), args.json);
         move |what: String| match is_json {
-            true => drop(json("link.event", serde_json::json!({ "what": what })).map(|text| output.show(text + "\n"))),
+            true => drop(json_line("link.event", serde_json::json!({ "what": what })).map(|line| output.show(line))),
             false => say(what),
         }
     };

@@ -5,7 +5,6 @@ use std::{io::ErrorKind, thread, time::Duration};
 use clap::Args;
 use host::session;
 use model::{
-    schema::Document,
     shield::{Rates, ShieldStatus},
 };
 use report::{Look, ShieldRow};
@@ -21,7 +20,7 @@ use shield::{
     },
 };
 
-use crate::failure::{Failure, Outcome, note, print};
+use crate::failure::{Failure, Outcome, json_line, note, print};
 use crate::time::interval;
 
 /// Show the shield of an interface: rules, counters, rates, and who runs it.
@@ -101,7 +100,7 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
     }
     let Answer { done, message, warnings, reloaded, .. } = answer;
     let body = Done { interface, done: *done, message, warnings, reloaded: *reloaded };
-    print(&(serde_json::to_string(&Document::new(schema, 1, body)).map_err(Failure::internal)? + "\n"))
+    print(&json_line(schema, body)?)
 }
 
 /// Asks the shield's process for its state, or reads it from the pins.
@@ -167,7 +166,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
         Err(error) => return answered(interface, error, true),
     };
     let text = match args.json {
-        true => serde_json::to_string(&Document::new("shield.status", 1, &now)).map_err(Failure::internal)? + "\n",
+        true => json_line("shield.status", &now)?,
         false => report::shield_text(&now, Look::of_stdout()),
     };
     print(&text)?;
@@ -256,8 +255,7 @@ fn show_all(json: bool, none: Outcome) -> Result<Outcome, Failure> {
                 }
                 Err(error) => Listed { interface: (*name).clone(), shield: None, error: Some(error.to_string()) },
             });
-            let body = serde_json::json!({ "shields": listed.collect::<Vec<_>>() });
-            serde_json::to_string(&Document::new("shield.list", 1, body)).map_err(Failure::internal)? + "\n"
+            json_line("shield.list", serde_json::json!({ "shields": listed.collect::<Vec<_>>() }))?
         }
         false => {
             let rows = looked.iter().map(|(name, status)| match status {

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use host::session;
-use model::{schema::Document, shield::ChallengeStatus, units::counted};
+use model::{shield::ChallengeStatus, units::counted};
 use report::Look;
 use rules::{
     Action, Problem, RulesError,
@@ -26,7 +26,7 @@ use shield::{
 use sys::privilege::{self, Remaining};
 
 use super::{RuleArgs, rule_file};
-use crate::failure::{Failure, Outcome, note, print};
+use crate::failure::{Failure, Outcome, json_line, note, print};
 
 /// Check a file of rules before it does anything.
 ///
@@ -87,7 +87,7 @@ fn with_errors(file: String, problems: &[Problem]) -> Checked {
 }
 
 fn print_checked(body: Checked) -> Result<(), Failure> {
-    print(&(serde_json::to_string(&Document::new("shield.check", 1, body)).map_err(Failure::internal)? + "\n"))
+    print(&json_line("shield.check", body)?)
 }
 
 fn word(weight: Weight) -> &'static str {
@@ -272,8 +272,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
                 rule: packet.decision.rule.map(|number| rules.rules[number].name.clone()),
                 reason,
             };
-            text += &serde_json::to_string(&Document::new("shield.explain", 1, line)).unwrap_or_default();
-            text.push('\n');
+            text += &json_line("shield.explain", line).unwrap_or_default();
         } else {
             text += &format!("{:>7}  {}\n         {reason}\n", packet.number, packet.frame);
         }
@@ -287,7 +286,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     printed?;
     if args.json {
         let sums = Sums { summary, rules: rules.rules.iter().map(|rule| rule.name.clone()).collect() };
-        text += &(serde_json::to_string(&Document::new("shield.explain", 1, sums)).map_err(Failure::internal)? + "\n");
+        text += &json_line("shield.explain", sums)?;
     } else {
         text += &sums(&rules, &summary);
     }

@@ -12,7 +12,7 @@ use host::{
     journal::Moves,
     knob::{Change, Live},
 };
-use model::{CpuSet, schema::Document, units};
+use model::{CpuSet, units};
 use report::Look;
 use serde::Serialize;
 use spread::{
@@ -29,7 +29,7 @@ use super::{live_root, request::Scope};
 use crate::{
     args::StateArg,
     cmd::changes::command_line,
-    failure::{Failure, Outcome, caution, note, print},
+    failure::{Failure, Outcome, caution, json_line, note, print},
     numbers::number,
     periods::sleep_until,
     signals::{Second, stop_flag},
@@ -137,8 +137,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
         }
         let decision = decide(&mut state, &settings, &sample);
         let text = if args.json {
-            let document = Document::new("spread.watch", 1, Report { sample: &sample, decision: &decision });
-            serde_json::to_string(&document).map_err(Failure::internal)? + "\n"
+            json_line("spread.watch", Report { sample: &sample, decision: &decision })?
         } else {
             let costs = if args.once { table(&sample) } else { String::new() };
             costs + &lines(&decision, meter.host())
