@@ -100,6 +100,9 @@ pub enum ShieldError {
     /// The machine, or an interface, is not as it has to be.
     #[error("{0}")]
     Lacking(String),
+    /// Two steps failed, the second of which did not wait for the first.
+    #[error("{first}; {second}")]
+    Both { first: Box<Self>, second: Box<Self> },
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
     #[error(transparent)]
@@ -110,6 +113,16 @@ pub enum ShieldError {
     Xdp(#[from] bpf::XdpError),
 }
 
+impl ShieldError {
+    /// This error, with that of the step before if it failed too.
+    pub(crate) fn after(self, step: Result<(), Self>) -> Self {
+        match step {
+            Ok(()) => self,
+            Err(first) => Self::Both { first: Box::new(first), second: Box::new(self) },
+        }
+    }
+}
+
 impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
@@ -117,6 +130,7 @@ impl Classified for ShieldError {
             Self::Xdp(error) => error.class(),
             Self::Serve(error) => error.class(),
             Self::Port(error) => error.class(),
+            Self::Both { second, .. } => second.class(),
             Self::File { .. }
             | Self::Lacking(_)
             | Self::Link { .. }
@@ -145,5 +159,19 @@ impl Classified for ShieldError {
             | Self::OtherShield { .. }
             | Self::LocksOut { .. } => ErrorClass::Usage,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_failed_steps_both_are_reported() {
+        let second = || ShieldError::Thread(io::ErrorKind::WouldBlock.into());
+        assert_eq!(second().after(Ok(())).to_string(), second().to_string());
+        let both = second().after(Err(ShieldError::NoRules));
+        assert_eq!(both.to_string(), format!("{}; {}", ShieldError::NoRules, second()));
+        assert_eq!(both.class(), second().class());
     }
 }

@@ -371,16 +371,22 @@ impl Programs for Xdp {
             true => update_connections(self.answers.cookies.as_ref(), challenges),
             false => Ok(()),
         };
-        match self.rest.take() {
+        let preloaded = match self.rest.take() {
             Some(Rest::Anew { base, ahead, host }) => {
                 self.answers.host = host.map(|host| *host);
                 if let Some(ahead) = ahead {
                     self.ahead = ahead;
                 }
-                self.ahead.begin(*base)?;
+                self.ahead.begin(*base)
             }
-            Some(Rest::Same(exact)) => self.ahead.order(exact),
-            None => {}
+            Some(Rest::Same(exact)) => {
+                self.ahead.order(exact);
+                Ok(())
+            }
+            None => Ok(()),
+        };
+        if let Err(error) = preloaded {
+            return Err(error.after(updated));
         }
         Ok(updated.err().map(|error| error.to_string()))
     }
