@@ -33,8 +33,8 @@ struct ring_socket {
 /* Puts the layout of a row into the skeleton. */
 const volatile struct ring_socket ring_socket_layout = {};
 
-/* What the owner was told of a socket since this program runs, and the kernel thereby forgot. */
-struct told {
+/* Counts of a socket that its owner has read since this program runs: the kernel resets them at each read. */
+struct read_stats {
 	__u64 received;
 	__u64 lost;
 };
@@ -43,8 +43,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct told);
-} told SEC(".maps");
+	__type(value, struct read_stats);
+} read_stats SEC(".maps");
 
 typedef struct {
 	int counter;
@@ -131,13 +131,13 @@ struct bpf_iter__task_file {
 static __always_inline void packet(struct ring_socket *row, struct sock *sk)
 {
 	struct packet_sock *po = (struct packet_sock *)sk;
-	struct told *before;
+	struct read_stats *before;
 
 	row->ifindex = BPF_CORE_READ(po, ifindex);
 	row->ring_blocks = BPF_CORE_READ(po, rx_ring.pg_vec_len);
 	row->received = BPF_CORE_READ(po, stats.stats1.tp_packets);
 	row->lost = (__u32)BPF_CORE_READ(po, tp_drops.counter);
-	before = bpf_sk_storage_get(&told, sk, 0, 0);
+	before = bpf_sk_storage_get(&read_stats, sk, 0, 0);
 	if (before) {
 		row->received += before->received;
 		row->lost += before->lost;
@@ -194,13 +194,13 @@ SEC("cgroup/getsockopt")
 int on_getsockopt(struct bpf_sockopt *ctx)
 {
 	__u32 *statistics = ctx->optval;
-	struct told *sum;
+	struct read_stats *sum;
 
 	if (ctx->level != SOL_PACKET || ctx->optname != PACKET_STATISTICS || ctx->retval < 0)
 		return 1;
 	if ((void *)(statistics + 2) > ctx->optval_end || !ctx->sk)
 		return 1;
-	sum = bpf_sk_storage_get(&told, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	sum = bpf_sk_storage_get(&read_stats, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (sum) {
 		__sync_fetch_and_add(&sum->received, statistics[0] - statistics[1]);
 		__sync_fetch_and_add(&sum->lost, statistics[1]);
