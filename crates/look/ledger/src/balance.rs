@@ -231,7 +231,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let routed = routed.min(redirect_handed);
     let missing_out = out.max(0);
     // Generic XDP has no counter of what it sends back or redirects: what IP misses went past IP.
-    let generic = interval.interfaces.iter().any(|i| i.generic_xdp);
+    let generic = interval.interfaces.iter().any(|i| i.xdp.generic);
     let generic_handed = if generic { link.clamp(0, past_ip - redirect_handed) } else { 0 };
 
     local(&mut b.receive.delivered, interval, &lost, &ip);
@@ -347,20 +347,20 @@ fn xdp_lost(interface: &Interface, interval: &Interval, lost: impl Fn(&XdpFailur
 fn routed_on(interface: &Interface, interval: &Interval) -> i64 {
     let failed =
         |f: &XdpFailure| (f.after_redirect && !f.before_cpu) || f.tracepoint == "xdp_redirect_err" || f.among_dropped;
-    let forwarded = interface.routed.map_or(0, |routed| routed.forwarded);
+    let forwarded = interface.xdp.routed.map_or(0, |routed| routed.forwarded);
     forwarded.saturating_sub(xdp_lost(interface, interval, failed)) as i64
 }
 
 /// Frames that the fast path handed to another CPU, and that went up to the kernel there: the driver has counted them as redirected.
 fn came_back(interface: &Interface, interval: &Interval) -> u64 {
-    let Some(Routed { forwarded, handed }) = interface.routed else { return 0 };
+    let Some(Routed { forwarded, handed }) = interface.xdp.routed else { return 0 };
     handed.saturating_sub(forwarded + xdp_lost(interface, interval, |f| f.before_cpu))
 }
 
 /// Frames that an interface's XDP program sent back, and that it redirected, less those that were lost on that way.
 fn xdp_ways(interface: &Interface, interval: &Interval) -> (i64, i64) {
     // Where the driver does not count, or not what a program behind it does, the fast path does.
-    let done = interface.xdp.filter(|_| interface.routed.is_none() || !interface.generic_xdp);
+    let done = interface.xdp.done.filter(|_| interface.xdp.routed.is_none() || !interface.xdp.generic);
     let Some(done) = done else { return (0, routed_on(interface, interval)) };
     let at_once = |tracepoint: &str| match done.nested {
         true => xdp_lost(interface, interval, |f| !f.after_redirect && !f.among_dropped && f.tracepoint == tracepoint),

@@ -14,7 +14,7 @@ use host::{
 use model::xdp::XdpMode;
 use sys::ethtool::Ethtool;
 
-use crate::input::{Interface, NicLoss, QdiscDone, Room, RuleLoss, SocketLoss, XdpDone};
+use crate::input::{Interface, InterfaceXdp, NicLoss, QdiscDone, Room, RuleLoss, SocketLoss, XdpDone};
 
 /// Files read beside the stack's own counters.
 #[derive(Debug, Clone, Default)]
@@ -101,13 +101,14 @@ pub(crate) fn interfaces(
             stacked: machine.stacked.contains(&index),
             bridge_port: link.bridge_port.is_some(),
             napi: machine.napi.contains(&index),
-            native_xdp: native.is_some(),
-            generic_xdp: link.xdp.iter().any(|(mode, _)| *mode == XdpMode::Generic),
             stats: link.stats,
             nic: nic.map_or_else(Vec::new, nic_losses),
-            xdp: nic.and_then(|n| xdp_done(n, native.map(|(_, id)| *id))),
-            xdp_name: String::new(),
-            routed: None,
+            xdp: InterfaceXdp {
+                native: native.is_some(),
+                generic: link.xdp.iter().any(|(mode, _)| *mode == XdpMode::Generic),
+                done: nic.and_then(|n| xdp_done(n, native.map(|(_, id)| *id))),
+                ..InterfaceXdp::default()
+            },
             qdisc: root.map(|(key, q)| QdiscDone {
                 kind: q.kind.clone(),
                 drops: q.drops,

@@ -80,23 +80,29 @@ pub struct Interface {
     pub bridge_port: bool,
     /// True if it receives by NAPI. A veth without it counts only packets that found room in a backlog, as the loopback does.
     pub napi: bool,
-    /// An XDP program runs in its driver.
-    pub native_xdp: bool,
-    /// An XDP program runs behind its driver, on socket buffers.
-    pub generic_xdp: bool,
     pub stats: LinkStats,
     /// Losses of its driver on receiving, by kind and queue.
     pub nic: Vec<NicLoss>,
-    /// Verdicts of its XDP program other than pass; none when the driver does not count.
-    pub xdp: Option<XdpDone>,
-    /// The name of its XDP program; empty when it has none or may not be read.
-    pub xdp_name: String,
-    /// Counters of the fast path of `evenkeel route` for frames that came in here; none: it does not run here.
-    pub routed: Option<Routed>,
+    pub xdp: InterfaceXdp,
     /// Its root queueing discipline.
     pub qdisc: Option<QdiscDone>,
     /// Packets that its tc ingress hook lost.
     pub ingress_drops: u64,
+}
+
+/// XDP programs of an interface.
+#[derive(Debug, Clone, Default)]
+pub struct InterfaceXdp {
+    /// A program runs in its driver.
+    pub native: bool,
+    /// A program runs behind its driver, on socket buffers.
+    pub generic: bool,
+    /// The name of the program; empty when it has none or may not be read.
+    pub name: String,
+    /// Verdicts of the program other than pass; none when the driver does not count.
+    pub done: Option<XdpDone>,
+    /// Counters of the fast path of `evenkeel route` for frames that came in here; none: it does not run here.
+    pub routed: Option<Routed>,
 }
 
 /// Counters of the fast path of `evenkeel route` for the frames of a port.

@@ -270,9 +270,9 @@ impl Ledger {
         };
         for interface in &mut interval.interfaces {
             let attached = || stack.links.get(&interface.index)?.xdp.first().map(|(_, id)| *id);
-            let program = interface.xdp.and_then(|x| x.program).or_else(attached);
-            interface.xdp_name = program.map(bpf::chain::judge_name).unwrap_or_default();
-            interface.routed = now.routed.get(&interface.index).map(|FastPath { id, done, .. }| {
+            let program = interface.xdp.done.and_then(|x| x.program).or_else(attached);
+            interface.xdp.name = program.map(bpf::chain::judge_name).unwrap_or_default();
+            interface.xdp.routed = now.routed.get(&interface.index).map(|FastPath { id, done, .. }| {
                 // One that began meanwhile began with nothing.
                 let earlier = before.routed.get(&interface.index).filter(|earlier| earlier.id == *id);
                 let earlier = earlier.map_or_else(Routed::default, |earlier| earlier.done);

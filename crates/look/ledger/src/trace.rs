@@ -194,7 +194,7 @@ pub(crate) fn xdp_losses(
     queues: &BTreeMap<u32, u32>,
 ) -> Vec<XdpFailure> {
     let same = |a: &XdpLoss, b: &XdpLoss| XdpLoss { frames: 0, ..*a } == XdpLoss { frames: 0, ..*b };
-    let redirects = |i: &&Interface| i.routed.is_none() && i.xdp.is_some_and(|x| x.redirected > 0);
+    let redirects = |i: &&Interface| i.xdp.routed.is_none() && i.xdp.done.is_some_and(|x| x.redirected > 0);
     let redirecting: Vec<u32> = interfaces.iter().filter(redirects).map(|i| i.index).collect();
     let mut failures: Vec<XdpFailure> = Vec::new();
     let earlier = |loss: &XdpLoss| before.xdp.iter().find(|b| same(b, loss)).map_or(0, |b| b.frames);
@@ -218,7 +218,7 @@ pub(crate) fn xdp_losses(
             (Some(None), _) => continue,
         };
         let to_cpu = to_cpu.is_some();
-        let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.is_some_and(|x| x.tx_errors > 0));
+        let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.done.is_some_and(|x| x.tx_errors > 0));
         if packets == 0
             || (loss.netns != netns && !to_cpu)
             || (loss.kind == XdpLossKind::TransmitRefused && sent_errors())
@@ -291,7 +291,7 @@ fn failure(loss: &XdpLoss, ifindex: u32, packets: u64) -> XdpFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::{Routed, XdpDone};
+    use crate::input::{InterfaceXdp, Routed, XdpDone};
 
     fn ring(received: u64, lost: u64) -> RingSocket {
         RingSocket {
@@ -365,8 +365,11 @@ mod tests {
         let now = DropRead { xdp: vec![full(30), full(40)], ..DropRead::default() };
         let interface = |index, routed| Interface {
             index,
-            routed,
-            xdp: Some(XdpDone { redirected: 9, ..XdpDone::default() }),
+            xdp: InterfaceXdp {
+                routed,
+                done: Some(XdpDone { redirected: 9, ..XdpDone::default() }),
+                ..InterfaceXdp::default()
+            },
             ..Interface::default()
         };
         let of = |interfaces: &[Interface]| {

@@ -86,7 +86,7 @@ fn stations(interval: &Interval, found: Vec<Found>, books: &Balance, offered: u6
     let mut stations: Vec<Station> = Vec::new();
     for &(name, came, went) in &books.passed {
         let programmed =
-            name != "xdp" || interval.interfaces.iter().any(|i| i.native_xdp || i.xdp.is_some_and(|x| x.taken() > 0));
+            name != "xdp" || interval.interfaces.iter().any(|i| i.xdp.native || i.xdp.done.is_some_and(|x| x.taken() > 0));
         if came > 0 && programmed {
             let direction = if name == "transmit" { Direction::Transmit } else { Direction::Receive };
             let station = Station { packets_in: Some(came), packets_out: Some(went), ..empty(name, direction) };
@@ -127,14 +127,14 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
              options beyond timestamps either; {refused} ACKs carried no valid cookie"
         ));
     }
-    for i in interval.interfaces.iter().filter(|i| i.native_xdp && i.xdp.is_none()) {
+    for i in interval.interfaces.iter().filter(|i| i.xdp.native && i.xdp.done.is_none()) {
         notes.push(format!(
             "{} runs an XDP program and its driver does not count verdicts: what the program took is unexplained",
             i.name
         ));
     }
     let unexplained = books.receive.unexplained + books.transmit.unexplained;
-    for i in interval.interfaces.iter().filter(|i| i.generic_xdp && books.receive.unexplained > 0) {
+    for i in interval.interfaces.iter().filter(|i| i.xdp.generic && books.receive.unexplained > 0) {
         notes.push(format!(
             "{} runs a generic XDP program: what it redirects to sockets or other CPUs has no counter and is unexplained",
             i.name

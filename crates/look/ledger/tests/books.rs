@@ -162,9 +162,9 @@ fn xdp_verdicts_and_failed_redirects() {
     let mut entry = interface(2, 1_000, 0);
     entry.kind = "veth".into();
     entry.napi = true;
-    entry.native_xdp = true;
+    entry.xdp.native = true;
     entry.stats.rx_dropped = 30; // veth counts failed redirects there
-    entry.xdp = Some(XdpDone { dropped: 500, redirected: 400, ..XdpDone::default() });
+    entry.xdp.done = Some(XdpDone { dropped: 500, redirected: 400, ..XdpDone::default() });
     let counters = [("Ip.InReceives", 70), ("Ip.InDelivers", 70)];
     // What the driver drops on a verdict, the trace sees as well.
     let drops = vec![drop("NOT_SPECIFIED", "veth_xdp_rcv_skb", 2, 530)];
@@ -189,8 +189,8 @@ fn xdp_verdicts_and_failed_redirects() {
 #[test]
 fn the_shield_is_named() {
     let mut entry = interface(2, 1000, 0);
-    (entry.native_xdp, entry.xdp_name) = (true, "ek_shield".into());
-    entry.xdp = Some(XdpDone { dropped: 500, program: Some(7), ..XdpDone::default() });
+    (entry.xdp.native, entry.xdp.name) = (true, "ek_shield".into());
+    entry.xdp.done = Some(XdpDone { dropped: 500, program: Some(7), ..XdpDone::default() });
     let interval = interval(vec![entry], &[("Ip.InReceives", 500), ("Ip.InDelivers", 500)], vec![]);
     let report = report(&interval, Head::default());
     let loss = loss(&report, "xdp");
@@ -201,10 +201,10 @@ fn the_shield_is_named() {
 #[test]
 fn virtio_counts_what_xdp_dropped_among_its_drops() {
     let mut entry = interface(2, 1_000, 0);
-    entry.native_xdp = true;
+    entry.xdp.native = true;
     // 500 by verdict, 30 redirects and 10 of XDP_TX that failed, 50 by the driver itself.
     entry.stats.rx_dropped = 590;
-    entry.xdp = Some(XdpDone { dropped: 540, redirected: 430, tx: 10, nested: true, ..XdpDone::default() });
+    entry.xdp.done = Some(XdpDone { dropped: 540, redirected: 430, tx: 10, nested: true, ..XdpDone::default() });
     let counters = [("Ip.InReceives", 10), ("Ip.InDelivers", 10)];
     let mut interval = interval(vec![entry, interface(3, 0, 400)], &counters, vec![]);
     let failed = |tracepoint: &str, packets| XdpFailure {
@@ -475,10 +475,10 @@ fn routed(forwarded: u64, handed: u64) -> Option<Routed> {
 #[test]
 fn what_is_lost_between_cpus_is_lost_once_and_what_comes_back_is_not() {
     let mut entry = interface(2, 1_000, 0);
-    entry.native_xdp = true;
+    entry.xdp.native = true;
     // Of 900 that were handed on 70 found no room, 5 no memory, 625 were forwarded, of which 10 could not be sent, and 200 went up.
-    entry.xdp = Some(XdpDone { redirected: 900, ..XdpDone::default() });
-    entry.routed = routed(625, 900);
+    entry.xdp.done = Some(XdpDone { redirected: 900, ..XdpDone::default() });
+    entry.xdp.routed = routed(625, 900);
     let mut interval =
         interval(vec![entry, interface(3, 0, 615)], &[("Ip.InReceives", 300), ("Ip.InDelivers", 300)], vec![]);
     let lost = |tracepoint: &str, before_cpu, packets| XdpFailure {
@@ -522,9 +522,9 @@ fn the_fast_path_has_places_of_its_own() {
     // Native: the driver counts redirects, of which another program did 60. Generic: nobody counts them but the fast path itself.
     for generic in [false, true] {
         let mut entry = interface(2, 1_000, 0);
-        (entry.native_xdp, entry.generic_xdp, entry.routed) =
+        (entry.xdp.native, entry.xdp.generic, entry.xdp.routed) =
             (!generic, generic, routed(if generic { 900 } else { 840 }, 0));
-        entry.xdp = (!generic).then(|| XdpDone { redirected: 900, ..XdpDone::default() });
+        entry.xdp.done = (!generic).then(|| XdpDone { redirected: 900, ..XdpDone::default() });
         let mut interval = interval(vec![entry, interface(3, 0, 860)], &counters, vec![]);
         interval.trace.xdp_losses = vec![refused.clone()];
         let report = closed(&interval);

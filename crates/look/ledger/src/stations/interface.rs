@@ -78,7 +78,7 @@ pub(super) fn nic(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         row(words, "rx_dropped".to_owned(), dropped - inside, Stage::Wire, place("veth-ring").advice);
     } else {
         let words = if traced.ran { "driver" } else { "driver or stack" };
-        let stage = if interface.xdp.is_some_and(|x| x.nested) { Stage::Driver } else { Stage::Wire };
+        let stage = if interface.xdp.done.is_some_and(|x| x.nested) { Stage::Driver } else { Stage::Wire };
         row(words, "rx_dropped".to_owned(), dropped, stage, advice);
     }
 }
@@ -91,11 +91,11 @@ fn traced_xdp(interface: &Interface, traced: &Traced<'_>) -> u64 {
 /// Drops of `rx_dropped` by the driver itself: not by the stack behind it, nor by XDP.
 fn driver_drops(interface: &Interface, traced: &Traced<'_>) -> u64 {
     let stack = traced.sum("backlog", interface.index) + traced.unhandled(interface.index);
-    let xdp = match interface.xdp {
+    let xdp = match interface.xdp.done {
         Some(done) if done.nested => done.dropped,
         _ => traced_xdp(interface, traced),
     };
-    let counted_apart = interface.xdp.map_or(0, |x| x.redirect_errors);
+    let counted_apart = interface.xdp.done.map_or(0, |x| x.redirect_errors);
     if counts_by_backlog(interface) {
         return 0; // its rx_dropped is the backlog's
     }
@@ -123,27 +123,27 @@ fn by_shield(interface: &Interface) -> String {
 
 /// The same where the shield is the one generic XDP program.
 pub(super) fn by_generic_shield(interval: &Interval) -> Option<String> {
-    let mut generic = interval.interfaces.iter().filter(|i| i.generic_xdp);
-    let only = generic.next().filter(|i| i.xdp_name == SHIELD)?;
+    let mut generic = interval.interfaces.iter().filter(|i| i.xdp.generic);
+    let only = generic.next().filter(|i| i.xdp.name == SHIELD)?;
     generic.next().is_none().then(|| by_shield(only))
 }
 
 pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
     // The trace sees what a driver dropped on a program's verdict; where the driver counts it, that is the number.
     let verdicts = traced.at("xdp-native", interface.index);
-    if interface.xdp.is_none() {
+    if interface.xdp.done.is_none() {
         let p = place("xdp-native");
         let words = format!("{}: {}", interface.name, p.words);
         let mut loss = traced.loss(words, None, &verdicts, true, p);
-        if interface.xdp_name == SHIELD {
+        if interface.xdp.name == SHIELD {
             loss.advice = Some(by_shield(interface));
         }
         push(found, p, Some(p.stage), interface.index, loss);
     }
     let mut row = row_of(interface, found);
-    if let Some(done) = interface.xdp {
-        let shield = interface.xdp_name == SHIELD;
-        let program = match (done.program, interface.xdp_name.as_str()) {
+    if let Some(done) = interface.xdp.done {
+        let shield = interface.xdp.name == SHIELD;
+        let program = match (done.program, interface.xdp.name.as_str()) {
             (Some(id), "") => format!(" {id}"),
             (Some(id), name) => format!(" {name} (id {id})"),
             (None, _) => String::new(),
@@ -187,7 +187,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         );
     }
     let traced_packets: u64 = failures(interface, traced).filter(|f| !f.among_dropped).map(|f| f.packets).sum();
-    let counted = interface.xdp.map_or(0, |x| x.redirect_errors);
+    let counted = interface.xdp.done.map_or(0, |x| x.redirect_errors);
     if counted > traced_packets && (counted - traced_packets) as f64 > traced.tolerance(counted) {
         row(
             "XDP redirect failed".into(),
@@ -204,7 +204,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         .collect();
     for failure in failures(interface, traced).filter(|f| !f.among_dropped) {
         let target = traced.interval.interfaces.iter().find(|i| i.index == failure.target && failure.target != 0);
-        let words = match interface.routed {
+        let words = match interface.xdp.routed {
             // Without a target it may also have been meant for an AF_XDP socket.
             Some(_) if failure.target != 0 || failure.before_cpu || sockets.is_empty() => {
                 format!("evenkeel's fast path, {}", failure.words)
@@ -218,7 +218,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             failure.packets,
             if failure.target == 0 && !failure.before_cpu { sockets.clone() } else { Vec::new() },
             if failure.before_cpu {
-                match interface.routed {
+                match interface.xdp.routed {
                     Some(_) => {
                         "The CPUs that forward do not keep up: name more (`evenkeel route cpus`); `evenkeel route status` shows what each does."
                     }
@@ -316,7 +316,7 @@ pub(super) fn by_interface(p: &'static Place, traced: &Traced<'_>, found: &mut V
                 let refused: u64 = refused.map(|f| f.packets).sum();
                 let driver: u64 = interface.nic.iter().filter(|l| l.tx && !l.in_stats).map(|l| l.packets).sum();
                 // A veth counts here what its own XDP program sent back in vain.
-                let back = if interface.kind == "veth" { interface.xdp.map_or(0, |x| x.tx_errors) } else { 0 };
+                let back = if interface.kind == "veth" { interface.xdp.done.map_or(0, |x| x.tx_errors) } else { 0 };
                 let n =
                     (interface.stats.tx_dropped + interface.stats.tx_errors).saturating_sub(refused + back) + driver;
                 (format!("{}: {}", interface.name, p.words), ("tx_dropped, tx_errors", n))
