@@ -165,8 +165,8 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).map(|connection| connection.settings().peer_port)
     }
 
-    /// Counts the memory of an open connection in a budget from now on.
-    pub(crate) fn charge_to(&mut self, handle: Handle, budget: &Arc<Budget>) {
+    /// Counts the memory of an open connection in a budget from now on, or in none.
+    pub(crate) fn charge_to(&mut self, handle: Handle, budget: Option<&Arc<Budget>>) {
         let now = self.now();
         self.node.with(now, handle, |connection| connection.charge_to(budget));
     }

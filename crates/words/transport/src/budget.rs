@@ -33,11 +33,11 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Moves the charge to another budget.
-    pub fn charge_to(&mut self, budget: &Arc<Budget>) {
+    /// Moves the charge to another budget; none: to no budget.
+    pub fn charge_to(&mut self, budget: Option<&Arc<Budget>>) {
         let bytes = self.bytes;
         self.set(0);
-        self.budget = Some(Arc::clone(budget));
+        self.budget = budget.cloned();
         self.set(bytes);
     }
 

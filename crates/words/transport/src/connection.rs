@@ -124,8 +124,8 @@ impl Connection {
         self.receiver = Some(Receiver::new(first, self.settings.slots, self.settings.payload_max));
     }
 
-    /// Charges the memory of an open connection to a budget.
-    pub fn charge_to(&mut self, budget: &Arc<Budget>) {
+    /// Charges the memory of an open connection to a budget; none: to no budget any more.
+    pub fn charge_to(&mut self, budget: Option<&Arc<Budget>>) {
         self.sender.charge_to(budget);
         self.receiver.iter_mut().for_each(|receiver| receiver.charge_to(budget));
     }

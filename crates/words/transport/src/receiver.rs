@@ -70,7 +70,7 @@ impl Receiver {
         self.slots.room_from(self.read)
     }
 
-    pub(crate) fn charge_to(&mut self, budget: &Arc<Budget>) {
+    pub(crate) fn charge_to(&mut self, budget: Option<&Arc<Budget>>) {
         self.slots.charge_to(budget);
     }
 

@@ -98,7 +98,7 @@ impl Sender {
         self.slots.room_from(self.base).saturating_sub(self.end.since(self.base) as u32)
     }
 
-    pub(crate) fn charge_to(&mut self, budget: &Arc<Budget>) {
+    pub(crate) fn charge_to(&mut self, budget: Option<&Arc<Budget>>) {
         self.slots.charge_to(budget);
     }
 

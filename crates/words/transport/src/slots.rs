@@ -102,7 +102,7 @@ impl Slots {
         self.count
     }
 
-    pub(crate) fn charge_to(&mut self, budget: &Arc<Budget>) {
+    pub(crate) fn charge_to(&mut self, budget: Option<&Arc<Budget>>) {
         self.charge.charge_to(budget);
     }
 

@@ -121,8 +121,8 @@ impl Flow {
         }
     }
 
-    /// Charges bytes buffered here and in the stream to a budget.
-    pub(super) fn charge_to(&mut self, engine: &mut Engine<BrokerCarrier>, budget: &Arc<Budget>) {
+    /// Charges bytes buffered here and in the stream to a budget, or to none.
+    pub(super) fn charge_to(&mut self, engine: &mut Engine<BrokerCarrier>, budget: Option<&Arc<Budget>>) {
         engine.charge_to(self.stream, budget);
         self.charge.charge_to(budget);
         self.update_charge();

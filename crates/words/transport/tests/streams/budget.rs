@@ -58,9 +58,9 @@ impl Pair {
 fn what_one_owner_does_not_read_is_bounded_and_stops_nobody_elses() {
     let [budget, of_other] = [BUDGET_MAX, BUDGET_MAX].map(Budget::new);
     let mut pairs: Vec<Pair> = (1..=PAIR_COUNT).map(Pair::new).collect();
-    pairs.iter_mut().for_each(|pair| pair.to.charge_to(&budget));
+    pairs.iter_mut().for_each(|pair| pair.to.charge_to(Some(&budget)));
     let mut other = Pair::new(PAIR_COUNT + 1);
-    other.to.charge_to(&of_other);
+    other.to.charge_to(Some(&of_other));
     let mut now = 0;
     let mut held = 0;
     while now < 3 * PEER_TIMEOUT {
@@ -93,7 +93,7 @@ fn what_one_owner_sends_waits_with_it_once_the_budget_is_spent() {
     let budget = Budget::new(BUDGET_MAX);
     let mut pairs: Vec<Pair> = (1..=PAIR_COUNT).map(Pair::new).collect();
     for pair in &mut pairs {
-        pair.from.charge_to(&budget);
+        pair.from.charge_to(Some(&budget));
         // Nothing arrives.
         while pair.from.room() > 0 {
             pair.write(0);
@@ -125,12 +125,16 @@ fn what_waits_counts_once_and_goes_with_its_connection() {
     pair.write(0);
     carry(0, &mut pair.from, &mut pair.to);
     let bytes = |of: &Arc<Budget>| of.bytes() / PAGE_BYTES;
-    pair.to.charge_to(&budgets[0]);
+    pair.to.charge_to(Some(&budgets[0]));
     assert!(bytes(&budgets[0]) >= 2, "what came before counts, too");
     let before = bytes(&budgets[0]);
-    pair.to.charge_to(&budgets[0]);
+    pair.to.charge_to(Some(&budgets[0]));
     assert_eq!(bytes(&budgets[0]), before);
-    pair.to.charge_to(&budgets[1]);
+    pair.to.charge_to(Some(&budgets[1]));
+    assert_eq!(budgets.each_ref().map(bytes), [0, before]);
+    pair.to.charge_to(None);
+    assert_eq!(budgets.each_ref().map(bytes), [0, 0], "it may wait without a bound");
+    pair.to.charge_to(Some(&budgets[1]));
     assert_eq!(budgets.each_ref().map(bytes), [0, before]);
     drop(pair);
     assert_eq!(budgets.each_ref().map(bytes), [0, 0]);

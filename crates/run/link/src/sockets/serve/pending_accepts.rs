@@ -1,8 +1,10 @@
 //! Connections from other nodes to programs of this one.
 
 use std::{
+    collections::HashMap,
     net::{IpAddr, SocketAddr},
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    sync::{Arc, Weak},
     time::Instant,
 };
 
@@ -16,7 +18,7 @@ use nix::{
         sockopt::{IpBindAddressNoPort, KeepAlive, Linger, SocketError, TcpKeepIdle},
     },
 };
-use transport::{Handle, State};
+use transport::{Budget, Handle, State};
 
 use super::{Counted, Entry, Label, Received, Sockets, program};
 use crate::{
@@ -42,6 +44,14 @@ const UNNAMED_OF_NODE_MAX: usize = 1024;
 /// Connections of one node that wait for accept(2): its broker has as many ports. A node that cheats may open several streams from one.
 const PENDING_OF_NODE_MAX: usize = BROKER_PORTS.end().abs_diff(*BROKER_PORTS.start()) as usize + 1;
 
+/// Buffered bytes of connections of one node that wait for accept(2) at root's listeners; those of other users count for the user. Beyond, each has 8
+/// frames: 4,096 connections with frames of 1,500 bytes have 110 MB of what would be 1.3 GB.
+const PENDING_OF_NODE_BYTES_MAX: usize = 64 << 20;
+
+/// Budgets of bytes that wait for root's programs to accept their connections, by node.
+#[derive(Debug, Default)]
+pub(super) struct PendingBytes(HashMap<Address, Weak<Budget>>);
+
 /// A TCP connection to a listener of this node, which waits for accept(2).
 #[derive(Debug)]
 pub(super) struct PendingAccept {
@@ -52,6 +62,19 @@ pub(super) struct PendingAccept {
     is_answered: bool,
     /// Counts the connection for the listener's user.
     open: Counted,
+}
+
+impl PendingBytes {
+    fn of(&mut self, node: Address) -> Arc<Budget> {
+        if let Some(budget) = self.0.get(&node).and_then(Weak::upgrade) {
+            return budget;
+        }
+        // Nodes without such connections are removed.
+        self.0.retain(|_, budget| budget.strong_count() > 0);
+        let budget = Budget::new(PENDING_OF_NODE_BYTES_MAX);
+        self.0.insert(node, Arc::downgrade(&budget));
+        budget
+    }
 }
 
 impl Sockets {
@@ -100,7 +123,7 @@ impl Sockets {
             label.program = program(socket);
             let mut flow = Flow::new(stream, ours, Vec::new());
             // The program may have another user than the listener.
-            socket.user().waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
+            flow.charge_to(&mut self.engine, socket.user().waiting_bytes());
             self.open(id, open, label, flow, &theirs, None);
         }
         Some(())
@@ -146,7 +169,9 @@ impl Sockets {
             Ok((from, to, tcp, open)) => {
                 self.table.ready.insert(id);
                 // Bytes may arrive before accept(2).
-                open.user().waiting_bytes().into_iter().for_each(|budget| self.engine.charge_to(stream, budget));
+                let of_node = || self.table.pending_bytes.of(node);
+                let budget = open.user().waiting_bytes().cloned().unwrap_or_else(of_node);
+                self.engine.charge_to(stream, Some(&budget));
                 // Without it the connection is checked once in a period.
                 let _ = self.watch(tcp.as_fd(), id);
                 let label = Label { local: to, peer: from, node: name, program: String::new() };
@@ -246,5 +271,24 @@ mod tests {
         assert_eq!((entries.pending_of(node), entries.pending_of(other)), (4, 0));
         drop(entries.remove(last));
         assert_eq!((entries.pending_of(node), users.may_open(1000)), (3, Ok(())));
+    }
+
+    #[test]
+    fn bytes_that_wait_for_root_count_for_the_node_that_sent_them() {
+        let mut pending = PendingBytes::default();
+        let [node, other] = [1, 2].map(|last| Address::Ethernet(Mac([2, 0, 0, 0, 0, last])));
+        let mut connections = [transport::Charge::default(), transport::Charge::default()];
+        connections.iter_mut().for_each(|one| one.charge_to(Some(&pending.of(node))));
+        connections[0].set(PENDING_OF_NODE_BYTES_MAX);
+        assert!(connections[1].is_exhausted(), "one budget for all of a node");
+        let mut of_other = transport::Charge::default();
+        of_other.charge_to(Some(&pending.of(other)));
+        assert!(!of_other.is_exhausted());
+        // Accepted by root, nothing bounds it any more.
+        connections[0].charge_to(None);
+        assert!(!connections.iter().any(transport::Charge::is_exhausted));
+        drop(connections);
+        let _budget = pending.of(Address::Ethernet(Mac([2, 0, 0, 0, 0, 3])));
+        assert!(!pending.0.contains_key(&node) && pending.0.contains_key(&other));
     }
 }

@@ -216,7 +216,7 @@ impl Sockets {
         let user = pending.socket.user();
         let port_holder = pending.tcp.try_clone().ok().map(|tcp| Received::new(tcp, user));
         let mut flow = Flow::new(stream, ours, std::mem::take(&mut pending.bytes));
-        user.waiting_bytes().into_iter().for_each(|budget| flow.charge_to(&mut self.engine, budget));
+        flow.charge_to(&mut self.engine, user.waiting_bytes());
         self.open(id, user.opens(), label, flow, &theirs, port_holder);
         if pending.socket.send(&Reply::End, &[theirs.as_raw_fd()]).is_err() {
             // The program has gone: closing its end here ends the connection.

@@ -10,6 +10,7 @@ use transport::Handle;
 use super::{
     entries::{Entries, Owners},
     entry::Entry,
+    pending_accepts::PendingBytes,
 };
 use crate::sockets::ids::{Cookie, EntryId};
 
@@ -28,6 +29,7 @@ pub(super) struct Table {
     /// Entries with pending events; connects with running timers.
     pub(super) ready: BTreeSet<EntryId>,
     pub(super) pending_connects: BTreeSet<EntryId>,
+    pub(super) pending_bytes: PendingBytes,
     last_id: EntryId,
 }
 
@@ -40,6 +42,7 @@ impl Table {
             by_cookie: Owners::new(),
             ready: BTreeSet::new(),
             pending_connects: BTreeSet::new(),
+            pending_bytes: PendingBytes::default(),
             last_id: ENGINE_TOKEN,
         }
     }

@@ -351,7 +351,7 @@ mod tests {
         let mut known = Users::new();
         let bytes = Arc::clone(known.user(1000).unwrap().waiting_bytes().unwrap());
         let mut charge = transport::Charge::default();
-        charge.charge_to(&bytes);
+        charge.charge_to(Some(&bytes));
         drop(bytes);
         charge.set(BUFFERED_OF_USER_BYTES_MAX);
         known.look(Instant::now() + LOOK_PERIOD);
