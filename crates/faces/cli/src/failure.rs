@@ -70,7 +70,7 @@ impl Failure {
         Self { class: ErrorClass::Internal, error: error.into() }
     }
 
-    /// The same failure, with what was done about it.
+    /// The failure with what was done about it.
     pub(crate) fn after(self, done: &str) -> Self {
         Self { class: self.class, error: anyhow!("{}. {done}", self.message()) }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Output {
 /// A service that goes on after its reader has gone.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Who {
-    /// In words: `the shield`.
+    /// Name in a sentence: `the shield`.
     pub(crate) name: &'static str,
     /// The command that ends it: `evenkeel shield stop`.
     pub(crate) stop: &'static str,

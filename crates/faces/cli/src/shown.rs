@@ -40,7 +40,7 @@ pub(crate) struct Show {
     pub(crate) interval: Duration,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
-    /// On a terminal: a view.
+    /// True if a view is shown, on a terminal.
     pub(crate) interactive: bool,
 }
 

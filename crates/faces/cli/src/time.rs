@@ -31,7 +31,7 @@ pub(crate) fn within(
     }
 }
 
-/// The same in whole seconds.
+/// A duration in whole seconds.
 pub(crate) fn seconds_within(
     least: &'static str,
     most: &'static str,

@@ -33,7 +33,7 @@ fn carries(link: &Link, handle: Handle, stream: bool) -> Result<(), Failed> {
     }
 }
 
-/// Why nothing was sent: a connection that failed says why it did.
+/// The error of a send that sent nothing: that of the connection, if it failed.
 fn unsent(link: &Link, handle: Handle, error: SendError) -> Failed {
     match (error, link.engine.state(handle)) {
         (SendError::Closed, Some(State::Failed(reason))) => LinkError::Ended(reason).into(),

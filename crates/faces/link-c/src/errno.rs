@@ -7,7 +7,7 @@ use std::{
 
 use link::{LinkError, Reason, SendError};
 
-/// Why a call did nothing.
+/// The reason why a call did nothing.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) errno: i32,
@@ -34,7 +34,7 @@ impl Failed {
     }
 }
 
-/// There is no such connection.
+/// The failure of a call with a handle of no connection.
 pub(crate) const GONE: Failed = Failed::new(
     libc::ENOTCONN,
     c"there is no connection of this number: it ended 2 s ago or more, or there never was one",
@@ -76,7 +76,7 @@ fn number(error: &LinkError) -> i32 {
     }
 }
 
-/// Why a connection ended, as a number.
+/// The reason why a connection ended, as a number.
 pub(crate) fn of_reason(reason: Reason) -> i32 {
     match reason {
         Reason::Refused => libc::ECONNREFUSED,

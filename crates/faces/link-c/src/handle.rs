@@ -30,7 +30,7 @@ const _: () = {
 };
 
 thread_local! {
-    /// Why the last call of this thread without a handle failed.
+    /// Text of the last failed call of this thread without a handle.
     static WHY: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 

@@ -24,7 +24,7 @@ use crate::{
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 /// Time after which unread bytes are passed into the pair, where calls find them that this library does not see.
 const UNREAD_TIMEOUT: Duration = Duration::from_millis(1);
-/// The same while calls go on that this library sees.
+/// That timeout while calls go on that this library sees.
 const UNREAD_BUSY_TIMEOUT: Duration = Duration::from_millis(5);
 /// Time of a call's sleep after which the helper leaves the frames to it.
 const CALL_SLEEP_TIMEOUT: Duration = Duration::from_millis(20);

@@ -22,13 +22,13 @@ const POLLS_PER_CLOCK_READ: u32 = 4;
 /// Time after which a sleeping write checks for room, while another call waits for frames.
 const WRITE_SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Why a sleep ended.
+/// The end of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woke {
     /// A frame or a descriptor is there: the caller checks.
     Check,
     TimedOut,
-    /// By a signal whose handler ends the call.
+    /// A signal whose handler ends the call.
     Interrupted,
 }
 

@@ -19,9 +19,9 @@ pub(crate) const CHAIN: &str = "ek_chain";
 /// The XDP program that an interface runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// Its id, as `bpftool prog` shows it.
+    /// The program's id, as `bpftool prog` shows it.
     pub id: u32,
-    /// Its name; empty if it may not be read.
+    /// The program's name; empty if it may not be read.
     pub name: String,
     pub mode: XdpMode,
 }

@@ -30,7 +30,7 @@ pub enum ProgramError {
         program: &'static str,
         /// The last lines of the verifier's log; empty if it said nothing.
         log: String,
-        /// Of the thread on which it failed.
+        /// Advice by the thread on which it failed.
         help: &'static str,
         source: libbpf_rs::Error,
     },
@@ -160,7 +160,7 @@ pub(crate) use opts;
 
 pub(crate) struct Ran {
     pub(crate) verdict: u32,
-    /// As the program left it.
+    /// The frame as the program left it.
     pub(crate) frame: Vec<u8>,
     /// The mean of all runs.
     pub(crate) time: Duration,

@@ -54,7 +54,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// There is more than one file.
+    /// True if there is more than one file.
     pub fn is_on(&self) -> bool {
         self.bytes.is_some() || self.seconds.is_some() || self.packets.is_some()
     }
@@ -130,7 +130,7 @@ pub struct Output {
     number: u32,
     written: u64,
     span: Span,
-    /// When it was begun, in seconds since the epoch.
+    /// Time of its beginning, in seconds since the epoch.
     begun_s: u64,
     /// Packets lost that earlier files have told of.
     reported: u64,

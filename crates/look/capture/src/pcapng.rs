@@ -15,7 +15,7 @@ const ISB: u32 = 5;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
     pub name: String,
-    /// Its link type (LINKTYPE_…).
+    /// Link type of the interface (LINKTYPE_…).
     pub link_type: u16,
 }
 

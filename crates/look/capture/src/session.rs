@@ -29,7 +29,7 @@ pub use settings::{ANY, Destination, Readers, Settings};
 #[derive(Debug)]
 pub struct Opened {
     pub backend: Backend,
-    /// Why `auto` chose it; none: it was asked for.
+    /// Reason of the choice of `auto`; none: the backend was asked for.
     pub choice: Option<Choice>,
     /// Attachment of its XDP program, if it has one.
     pub attachment: Option<Attachment>,

@@ -8,7 +8,7 @@ use crate::{evidence::Evidence, outcome::Outcome};
 /// A check: a row of the table in [`crate::checks`], and a small function.
 #[derive(Debug, Clone, Copy)]
 pub struct Check {
-    /// Its name, as `--only` and `--fix` take it.
+    /// Name of the check, as `--only` and `--fix` take it.
     pub id: &'static str,
     pub group: &'static str,
     pub question: &'static str,

@@ -53,7 +53,7 @@ fn or_unknown(answers: Result<Vec<Outcome>, Missing>) -> Vec<Outcome> {
     answers.unwrap_or_else(|why| vec![Outcome::unknown(why.to_string())])
 }
 
-/// The same for one object.
+/// The outcomes, or unknown for one object.
 fn or_unknown_of(object: &str, answers: Result<Vec<Outcome>, Missing>) -> Vec<Outcome> {
     answers.unwrap_or_else(|why| vec![Outcome::unknown(why.to_string()).on(object)])
 }

@@ -184,7 +184,7 @@ impl Evidence {
         grown.is_none_or(|grown| grown > 0) || self.since.is_some()
     }
 
-    /// Why a file's absence leaves a check without an answer: the copy is an old one, or what `reason` says.
+    /// The outcome of a check whose file is absent: the copy is an old one, or what `reason` says.
     pub fn lacking(&self, reason: &str) -> Outcome {
         Outcome::unknown(setting::kept(&self.root).map_or_else(|why| why.to_string(), |()| reason.to_owned()))
     }

@@ -10,7 +10,7 @@ pub struct Outcome {
     pub object: Option<String>,
     pub verdict: Verdict,
     pub evidence: Vec<String>,
-    /// Why it matters, in one sentence.
+    /// Reason of the verdict, in one sentence.
     pub why: String,
     /// Settings that would put it right.
     pub changes: Vec<Change>,
@@ -40,7 +40,7 @@ impl Outcome {
         Self::new(Verdict::Good, why)
     }
 
-    /// Costs speed.
+    /// An outcome that costs speed.
     pub fn improve(why: impl Into<String>) -> Self {
         Self::new(Verdict::Improve, why)
     }
@@ -55,7 +55,7 @@ impl Outcome {
         Self::new(Verdict::Unknown, why)
     }
 
-    /// There is nothing here that the check could be about.
+    /// An outcome where there is nothing that the check could be about.
     pub fn not_applicable(why: impl Into<String>) -> Self {
         Self::new(Verdict::NotApplicable, why)
     }

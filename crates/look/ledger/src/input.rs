@@ -27,7 +27,7 @@ pub struct Interval {
     /// True if `sockets` holds for rings of AF_PACKET too (their counters were read in the kernel).
     pub rings_known: bool,
     pub trace: Trace,
-    /// At the end of the interval.
+    /// Packets that may wait, at the end of the interval.
     pub room: Room,
     /// Largest shift between the times of the readings of different counters, in seconds.
     pub skew_s: f64,

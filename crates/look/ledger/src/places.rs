@@ -28,7 +28,7 @@ pub enum Stage {
     Postrouting,
     /// Between IP's transmit counter and the interface.
     Out,
-    /// At the interface's transmit side.
+    /// The interface's transmit side.
     Device,
     /// Copies: the packet itself went on.
     Copy,
@@ -36,7 +36,7 @@ pub enum Stage {
 
 #[derive(Debug)]
 pub struct Place {
-    /// Its name in this program.
+    /// Name of the place in this program.
     pub id: &'static str,
     pub station: &'static str,
     /// The way of the packets lost there.

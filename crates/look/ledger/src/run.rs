@@ -59,7 +59,7 @@ pub struct Options {
     pub trace: bool,
     /// Tell whose packets were dropped, with one of them and the kernel's way to the drop.
     pub details: bool,
-    /// Only of these packets.
+    /// Filter of the packets that are counted; none: all.
     pub filter: Option<Filter>,
 }
 
@@ -92,7 +92,7 @@ pub struct Ledger {
     others: Option<Others>,
     rings: Option<RingSockets>,
     filter: Option<Filter>,
-    /// Of all reports: machine and namespace.
+    /// Head of all reports: machine and namespace.
     head: Head,
     /// The interfaces that were asked for: their index, and their name then.
     wanted: BTreeMap<u32, String>,

@@ -30,7 +30,7 @@ pub fn classify<'a>(frames: &[&'a str]) -> Classification<'a> {
     classify_by(Rules::built_in(), frames)
 }
 
-/// The same by another table.
+/// [`classify`] by another table.
 pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Classification<'a> {
     let mut lock: Option<bool> = None;
     let mut unnamed = false;

@@ -11,9 +11,9 @@ pub struct Row {
     pub nic: String,
     /// The setting, such as `rxtx 3 IRQ 45`.
     pub what: String,
-    /// Its value now, for people.
+    /// The present value, for people.
     pub old: String,
-    /// Its value to be, for people.
+    /// The planned value, for people.
     pub new: String,
     pub reason: String,
     pub changes: bool,

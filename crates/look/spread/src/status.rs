@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::role_text;
 
-/// A queue interrupt.
+/// A queue interrupt and its CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusRow {
     pub nic: String,
@@ -19,7 +19,7 @@ pub struct StatusRow {
     pub planned: Option<CpuSet>,
     /// The present value (smp_affinity).
     pub affinity: CpuSet,
-    /// The same as a mask.
+    /// The present value as a mask.
     pub mask: String,
     /// Effective CPUs of the interrupt (effective_affinity), where the kernel says.
     pub effective: Option<CpuSet>,

@@ -41,7 +41,7 @@ pub struct Counters {
 /// The counters of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LinkCounters {
-    /// Its name at that moment.
+    /// Name of the interface at that moment.
     pub name: String,
     /// The counters of the whole interface.
     pub stats: LinkStats,

@@ -10,7 +10,7 @@ use crate::netlink::{Netlink, route};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NeighbourKey {
     pub ifindex: u32,
-    /// By neighbour discovery (IPv6), not by ARP.
+    /// True for neighbour discovery (IPv6), false for ARP.
     pub v6: bool,
 }
 

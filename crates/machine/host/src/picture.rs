@@ -75,7 +75,7 @@ pub struct Cpu {
     pub online: bool,
     /// True if isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
-    /// Its speed beside that of the machine's fastest CPU, which has [`FULL_CAPACITY`].
+    /// Speed of the CPU beside that of the machine's fastest one, which has [`FULL_CAPACITY`].
     #[serde(default = "full_capacity")]
     pub capacity: u32,
 }
@@ -90,7 +90,7 @@ fn full_capacity() -> u32 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nic {
     pub name: String,
-    /// Its index (ifindex).
+    /// Index of the interface (ifindex).
     pub index: u32,
     /// The MAC address as `aa:bb:cc:dd:ee:ff`, when it has one.
     pub mac: Option<String>,

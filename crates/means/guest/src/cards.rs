@@ -26,7 +26,7 @@ impl Nic {
     /// Models that need nothing of the host but QEMU.
     pub const MODELS: [Self; 4] = [Self::Virtio, Self::E1000, Self::E1000e, Self::Vmxnet3];
 
-    /// Its word on the command line.
+    /// Name of the model on the command line.
     pub fn key(&self) -> String {
         match self {
             Self::Virtio => "virtio".into(),

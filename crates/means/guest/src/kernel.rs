@@ -12,7 +12,7 @@ use crate::GuestError;
 #[derive(Debug, Clone)]
 pub struct Kernel {
     pub image: PathBuf,
-    /// Its release, as `uname -r` says.
+    /// Release of the kernel, as `uname -r` says.
     pub release: String,
     /// The folder that has `lib/modules/RELEASE`.
     base: PathBuf,

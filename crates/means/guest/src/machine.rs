@@ -27,7 +27,7 @@ const TRACED_EVENTS: &str = "memory_region_ops_read\nmemory_region_ops_write\nvi
 pub struct Card {
     /// The tap device behind it.
     pub tap: String,
-    /// Its hardware address in the guest.
+    /// Hardware address of the card in the guest.
     pub mac: String,
 }
 
@@ -38,7 +38,7 @@ pub struct Settings {
     pub cards: Vec<Card>,
     pub accel: Accel,
     pub cpus: u32,
-    /// Its memory, in MiB.
+    /// Memory of the guest, in MiB.
     pub memory_mib: u32,
     /// Accesses to its devices are traced.
     pub traced: bool,
@@ -57,7 +57,7 @@ pub struct Guest {
     port: UnixStream,
     answers: Receiver<Answer>,
     folder: TemporaryFolder,
-    /// From its start to its first answer.
+    /// Time from the start to the first answer.
     pub ready: Duration,
     pub release: String,
 }

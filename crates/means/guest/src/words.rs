@@ -40,7 +40,7 @@ pub enum Answer {
 /// A program that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ran {
-    /// Its exit code; -1: a signal ended it.
+    /// Exit code of the program; -1: a signal ended it.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,

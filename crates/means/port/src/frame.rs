@@ -34,7 +34,7 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// A tag that the kernel took out and that belongs behind the two addresses.
     pub vlan: Option<VlanTag>,
-    /// Its direction, where the backend can tell.
+    /// Direction of the frame, where the backend can tell.
     pub direction: Option<Direction>,
     /// The transport checksum was left to a NIC that has not seen the frame: it is that of the pseudo-header alone. Only rings tell.
     pub unfinished: bool,

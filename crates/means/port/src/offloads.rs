@@ -13,7 +13,7 @@ pub type Feature = (&'static str, &'static str);
 pub const LRO: Feature = ("rx-lro", "lro");
 /// Features that merge them before a program sees them that does not run in the driver.
 pub const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
-/// By these a veth hands over segments that nobody has cut.
+/// Features by which a veth hands over segments that nobody has cut.
 pub const UNCUT: [Feature; 5] = [
     ("tx-tcp-segmentation", "tso"),
     ("tx-tcp-ecn-segmentation", "tso"),
@@ -21,7 +21,7 @@ pub const UNCUT: [Feature; 5] = [
     ("tx-tcp6-segmentation", "tso"),
     ("tx-udp-segmentation", "tx-udp-segmentation"),
 ];
-/// By these it hands over tags beside the frames.
+/// Features by which it hands over tags beside the frames.
 const BESIDE: [Feature; 2] = [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")];
 
 /// The place of VLAN tags when frames come to XDP.

@@ -206,7 +206,7 @@ impl TapSource {
         }
     }
 
-    /// Why it is not alive.
+    /// The error of a tap that is not alive.
     fn ended(&self) -> PortError {
         let interface = self.interface.clone();
         match self.attachment.with(|tap| tap.slot().and_then(Slot::why_ended)) {

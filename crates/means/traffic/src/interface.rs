@@ -11,7 +11,7 @@ use crate::TrafficError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
-    /// Its index in this thread's network namespace.
+    /// Index of the interface in this thread's network namespace.
     pub index: u32,
     pub mac: Mac,
     pub mtu: u32,

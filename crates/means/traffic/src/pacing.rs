@@ -20,7 +20,7 @@ pub enum Pacing {
 }
 
 impl Pacing {
-    /// Its name on the command line.
+    /// Name of the pacing on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Even => "even",

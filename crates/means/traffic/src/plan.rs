@@ -33,7 +33,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::XdpLive => "xdp-live",

@@ -98,7 +98,7 @@ fn scaled(text: &str) -> Option<f64> {
     }
 }
 
-/// As [`Rate::from_str`] reads it.
+/// The form that [`Rate::from_str`] reads.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -21,7 +21,7 @@ const FRAME_MAX: u64 = 256 << 10;
 pub enum Timing {
     /// At the file's own times, so many times as fast: 1 is the original.
     Speed(f64),
-    /// At the rate of the plan, without regard to the file's times.
+    /// The plan's rate, without regard to the file's times.
     Rate,
 }
 

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SenderReport {
-    /// Its CPU; none where the scheduler chose.
+    /// CPU of the sender; none where the scheduler chose.
     pub cpu: Option<u32>,
     /// Frames that it handed to the kernel.
     pub submitted: u64,
-    /// Their bytes without FCS.
+    /// Bytes of these frames without FCS.
     pub submitted_bytes: u64,
     /// The time that it sent, in seconds.
     pub elapsed_s: f64,

@@ -41,7 +41,7 @@ impl RealBenches {
         Self::on(request, settings, Cores::split(&request.cpus)?)
     }
 
-    /// The same on cores that are split already.
+    /// Benches on cores that are split already.
     pub fn on(request: &Request, settings: &Settings, cores: Cores) -> Result<Self, BenchError> {
         let lab = match request.boxes {
             Boxes::Lab(_) | Boxes::Guests(_) => Some(Lab::new("bench")?),

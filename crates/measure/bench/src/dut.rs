@@ -127,7 +127,7 @@ pub enum RuleOrder {
 }
 
 impl RuleOrder {
-    /// Its name on the command line and in files.
+    /// Name of the order on the command line and in files.
     pub fn key(self) -> &'static str {
         match self {
             Self::Study => "study",
@@ -171,7 +171,7 @@ pub struct Identity {
     pub name: String,
     /// A description, in a sentence.
     pub what: String,
-    /// Its settings, as commands or `name = value`.
+    /// Settings of the box, as commands or `name = value`.
     pub settings: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ pub enum Load {
     Pps(f64),
     /// As fast as the tester can.
     Max,
-    /// So many units, as fast as the tester can.
+    /// A number of units, as fast as the tester can.
     Burst(u64),
     /// Rates that follow each other, each with its duration.
     Steps(Vec<(f64, Duration)>),

@@ -33,7 +33,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
-/// The same, with 0 for none.
+/// The median, or 0 of no values.
 pub fn middle(values: impl IntoIterator<Item = f64>) -> f64 {
     median(values).unwrap_or(0.0)
 }

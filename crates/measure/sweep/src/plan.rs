@@ -23,12 +23,12 @@ pub enum SweepBox {
     Bridge,
     /// A mirror port that a program captures from: a plain socket, and the tap.
     Capture,
-    /// The same: a plain socket, and rings in a fanout group.
+    /// A mirror port that a program captures from: a plain socket, and rings in a fanout group.
     CaptureRing,
 }
 
 impl SweepBox {
-    /// Its name on the command line.
+    /// Name of the box on the command line.
     pub fn key(self) -> &'static str {
         match self {
             Self::Router => "router",
@@ -76,7 +76,7 @@ pub enum Tweak {
     /// An offload of an interface.
     Feature {
         side: Side,
-        /// Its name, as `ethtool -k` lists it or as the kernel does.
+        /// Name of the offload, as `ethtool -k` lists it or as the kernel does.
         name: &'static str,
         on: bool,
     },
@@ -85,7 +85,7 @@ pub enum Tweak {
 }
 
 impl Tweak {
-    /// As a shell command; the interfaces are called ENTRY and EXIT.
+    /// The tweak as a shell command; the interfaces are called ENTRY and EXIT.
     pub fn shell(&self) -> String {
         match self {
             Self::Sysctl(name, value) => format!("sysctl -w {name}={value}"),

@@ -21,7 +21,7 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// For an interface of the caller's network namespace.
+    /// Bursts on interfaces of the caller's network namespace.
     pub(crate) fn new() -> Self {
         let here = NamespaceHandle::own("of this program").ok();
         Self { is_refused: here.is_none(), here, large: 0, burst: None }

@@ -102,7 +102,7 @@ struct Log {
 
 /// Result of a transfer.
 enum Arrival {
-    /// The file's SHA-256.
+    /// The whole file, with its SHA-256.
     Whole(String),
     Refused(String),
     Cut(String),
@@ -111,7 +111,7 @@ enum Arrival {
 /// State of an incoming transfer.
 #[derive(Debug)]
 enum File {
-    /// Its head line is incomplete; time of the accept.
+    /// The head line is incomplete; time of the accept.
     AwaitsHead(Vec<u8>, Instant),
     Receiving {
         to: AtomicFile,

@@ -37,12 +37,12 @@ impl<C: Carrier> Engine<C> {
         Self::with_slots(carrier, name, SLOT_COUNT)
     }
 
-    /// As [`Engine::new`], with room for `slots` frames each way in each connection.
+    /// [`Engine::new`] with room for `slots` frames each way in each connection.
     pub fn with_slots(carrier: C, name: &str, slots: u32) -> Result<Self, LinkError> {
         Self::with_ports(carrier, name, slots, FREE_PORTS)
     }
 
-    /// As [`Engine::with_slots`], with `ports` for connections that name none.
+    /// [`Engine::with_slots`] with `ports` for connections that name none.
     pub(crate) fn with_ports(
         carrier: C,
         name: &str,
@@ -150,7 +150,7 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).map(Connection::counts)
     }
 
-    /// Its smoothed round trip.
+    /// The connection's smoothed round trip.
     pub fn round_trip(&self, handle: Handle) -> Option<Duration> {
         self.node.connection(handle).and_then(Connection::round_trip).map(Duration::from_nanos)
     }
@@ -176,7 +176,7 @@ impl<C: Carrier> Engine<C> {
         self.node.connection(handle).map_or(0, Connection::room)
     }
 
-    /// Its bytes are a stream, not messages.
+    /// True if the connection's bytes are a stream, false if they are messages.
     pub fn is_stream(&self, handle: Handle) -> Option<bool> {
         self.node.connection(handle).map(|connection| connection.settings().stream)
     }

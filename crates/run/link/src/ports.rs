@@ -464,7 +464,7 @@ struct Block {
     /// The program's ring, of ports that it listens on, too.
     ring: Option<LinkRing>,
     cookies: Vec<u64>,
-    /// Its open connections, as it has entered them.
+    /// The program's open connections, as it has entered them.
     table: Option<Table>,
 }
 

@@ -374,7 +374,7 @@ impl Carrier for Raw {
 /// The end of a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Frames, or time.
+    /// Frames arrived, or the time is over.
     Frames,
     Signal,
     /// The first of the descriptors reports an error.

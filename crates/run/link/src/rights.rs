@@ -6,7 +6,7 @@ use sys::privilege::Capability::{self, *};
 
 use crate::broker::{BrokerSettings, Receive};
 
-/// Of the thread that receives files: the folders belong to anybody.
+/// Capabilities of the thread that receives files: the folders belong to anybody.
 pub const OF_COPIES: [Capability; 1] = [CAP_DAC_OVERRIDE];
 
 /// The capabilities that a broker starts with: its bounding set.

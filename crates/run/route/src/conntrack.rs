@@ -36,7 +36,7 @@ impl Conntrack {
         })
     }
 
-    /// Its part in the settings of the kernel programs.
+    /// Settings of connection tracking for the kernel programs.
     pub fn track(&self, mark: CtMark, nat: [bool; 2]) -> RouteTrack {
         let Self { liberal, established_s, unanswered_s, stream_s, .. } = *self;
         RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s, nat }

@@ -26,7 +26,7 @@ pub enum Command {
     Mode(RouteMode),
     /// Other CPUs that forward; none: the cores that receive.
     Cpus(CpuSet),
-    /// To read its rules again.
+    /// The rules are read again.
     Reload(Requester),
     Stop,
 }

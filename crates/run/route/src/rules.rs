@@ -265,7 +265,7 @@ impl RouteRules {
         status::holding_of(&self.active.shown)
     }
 
-    /// Their status. `ended`: ports on which they are no longer active.
+    /// Status of the rules. `ended`: ports on which they are no longer active.
     pub(crate) fn status(&self, ended: Vec<String>) -> RouteRulesStatus {
         let counts = self.shared.counts_of(self.active.counters.end());
         let counted = |rule: &RuleStatus| {

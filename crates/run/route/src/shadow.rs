@@ -66,9 +66,9 @@ pub(crate) fn now_ns() -> u64 {
 enum Difference {
     /// Out of another port, or in another VLAN.
     Output,
-    /// To or from another address on the link.
+    /// Another MAC address, of the sender or the receiver.
     Macs,
-    /// With other hops left.
+    /// Another hop limit.
     HopLimit,
     /// The kernel did not send it by any port: dropped, or kept for itself.
     NotSent,
@@ -91,7 +91,7 @@ fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> St
     }
 }
 
-/// Both ways of a frame, and its first bytes.
+/// The frame's ways and first bytes, in words.
 fn words(sample: &RouteSample, name: impl Fn(u32) -> String) -> String {
     let egress = |l: &RouteEgress| {
         let tag = l.tag.map_or_else(String::new, |tag| format!(" VLAN {tag}"));

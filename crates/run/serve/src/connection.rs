@@ -38,7 +38,7 @@ impl ConnectionLimit {
 }
 
 impl Drop for ConnectionLimit {
-    /// Whoever is being answered gets the answer.
+    /// Waits for the threads that still answer.
     fn drop(&mut self) {
         for thread in self.threads.drain(..) {
             // It only answers.

@@ -14,7 +14,7 @@ use crate::error::ServeError;
 /// Something that happened, as a log and a hook get it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its name: `EVENKEEL_EVENT` of a hook.
+    /// Name of the event: `EVENKEEL_EVENT` of a hook.
     pub name: &'static str,
     /// A line of JSON, with its newline.
     pub line: String,

@@ -39,7 +39,7 @@ impl<'a> HttpRequest<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
-    /// Its code and its reason: `200 OK`.
+    /// Status code and reason: `200 OK`.
     pub status: &'static str,
     /// The media type of the body.
     pub content_type: &'static str,

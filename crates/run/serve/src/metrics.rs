@@ -20,7 +20,7 @@ pub enum Notation {
 }
 
 impl Notation {
-    /// Its name over HTTP.
+    /// Name of the notation over HTTP.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -65,7 +65,7 @@ impl Family {
         Self { name, kind, unit: None, help, samples: Vec::new() }
     }
 
-    /// In bytes, as its name says.
+    /// The family with the unit bytes, as its name says.
     pub fn in_bytes(self) -> Self {
         Self { unit: Some("bytes"), ..self }
     }
@@ -76,7 +76,7 @@ impl Family {
         self.samples.push(Sample { labels, value: value.to_string() });
     }
 
-    /// The same family with one more sample.
+    /// The family with one more sample.
     pub fn with(mut self, labels: &Labels<'_>, value: impl Display) -> Self {
         self.add(labels, value);
         self

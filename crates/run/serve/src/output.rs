@@ -20,7 +20,7 @@ use crate::background::Background;
 
 /// Texts that wait to be read. More are left out, and that is reported.
 const PENDING_MAX: usize = 1024;
-/// Likewise in bytes: the document of an interval may be a megabyte.
+/// Bytes that wait to be read: the document of an interval may be a megabyte.
 const PENDING_BYTES_MAX: usize = 8 << 20;
 /// The end of the program waits so long for what is still to be written.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum Lost {
     /// The stream cannot be written any more; reported once.
     Ended(io::Error),
-    /// So many texts were left out because nobody read those before.
+    /// A number of texts was left out because nobody read those before.
     LeftOut(u64),
 }
 

@@ -16,7 +16,7 @@ use crate::wake::Waker;
 pub(crate) struct Signals {
     /// Read the configuration again (SIGHUP).
     pub(crate) reload: Arc<AtomicBool>,
-    /// End (SIGTERM, SIGINT).
+    /// The process is to end (SIGTERM, SIGINT).
     pub(crate) stop: Arc<AtomicBool>,
 }
 

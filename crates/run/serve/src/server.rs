@@ -243,7 +243,7 @@ impl<S: Service> Client<S> {
         let _ = self.requests.send((command, mpsc::channel().0));
     }
 
-    /// Its state; none: it has ended.
+    /// State of the service; none: it has ended.
     pub fn status(&self) -> Option<S::Status> {
         let (to, status) = mpsc::channel();
         self.statuses.send(to).ok()?;

@@ -19,7 +19,7 @@ pub trait Service {
     /// Reason for an end by itself, or for a failed close.
     type Error;
 
-    /// Its name in a sentence, as `the router`.
+    /// Name of the service in a sentence, as `the router`.
     fn name(&self) -> String;
 
     /// The socket at which it answers commands.

@@ -134,7 +134,7 @@ pub(crate) fn value(measure: Measure, value: f64) -> String {
     if measure.is_share() { format!("{:.3} %", 100.0 * value) } else { units::nanoseconds(value) }
 }
 
-/// The same as a difference, with its sign.
+/// A difference of such values, with its sign.
 fn signed(measure: Measure, difference: f64) -> String {
     let sign = if difference < 0.0 { "-" } else { "+" };
     format!("{sign}{}", value(measure, difference.abs()))

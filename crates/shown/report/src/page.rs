@@ -105,7 +105,7 @@ impl Html {
         self.line("p", conclusion(void), marked(conclusion_text));
     }
 
-    /// The same in several sentences.
+    /// A conclusion of several sentences.
     pub(crate) fn conclude_all(&mut self, conclusion_text: &[String], void: bool) {
         let inner: String = conclusion_text.iter().map(|line| format!("<p>{}</p>\n", marked(line))).collect();
         self.line("div", conclusion(void), inner);
@@ -121,7 +121,7 @@ impl Html {
         self.line("div", if top { "pair top" } else { "pair" }, format_args!("\n{inner}"));
     }
 
-    /// The same with its heading; nothing without a chart.
+    /// A pair with a heading; nothing without a chart.
     pub(crate) fn pair_below(&mut self, heading: &str, top: bool, sections: Vec<Section>) {
         if !sections.is_empty() {
             self.heading(2, heading);
@@ -230,7 +230,7 @@ impl Page {
         self.end_with(&[], conditions)
     }
 
-    /// The same with sentences about what figures mean.
+    /// [`Page::end`] with sentences about what figures mean.
     pub(crate) fn end_with(mut self, meanings: &[&str], conditions: Conditions) -> Result<String, PageError> {
         self.main.heading(2, "Conditions");
         meanings.iter().for_each(|meaning| self.main.quiet(meaning));
@@ -256,7 +256,7 @@ impl Section {
         Self { level, heading: heading.into(), what: html, chart: chart.into() }
     }
 
-    /// The same with settings.
+    /// The section with settings.
     pub(crate) fn with(mut self, settings: &[String]) -> Self {
         self.what.settings(settings);
         self

@@ -89,7 +89,7 @@ pub(crate) fn legend(run: &RouteCompare) -> String {
     )
 }
 
-/// In brackets where the rounds bear no verdict.
+/// The gain, in brackets where the rounds bear no verdict.
 fn beside(gain: &Gain) -> String {
     let percent = format!("{:+.0} %", 100.0 * (gain.ratio - 1.0));
     if gain.significant { percent } else { format!("({percent})") }

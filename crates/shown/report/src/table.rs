@@ -45,7 +45,7 @@ impl Look {
         }
     }
 
-    /// The same for the standard error.
+    /// The form for the standard error.
     pub fn of_stderr() -> Self {
         let mut table = Table::new();
         table.use_stderr();

@@ -77,7 +77,7 @@ impl Bed {
         self.join_named(roles, [&name(), &name()], queues)
     }
 
-    /// Likewise, by these names.
+    /// Joins two roles by interfaces of these names.
     pub fn join_named(&self, roles: [&str; 2], names: [&str; 2], queues: u32) -> [End; 2] {
         let [a, b] = roles.map(|role| self.of(role));
         let (first, second) = self.lab.veth((a, names[0]), (b, names[1]), queues).expect("a veth pair");
@@ -237,7 +237,7 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Likewise, with a /sys of its own.
+/// [`in_namespace`] with a /sys of its own.
 pub fn in_namespace_with_sys(test: impl FnOnce() + Send + 'static) {
     in_namespace(|| {
         let none = None::<&str>;

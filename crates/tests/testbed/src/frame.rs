@@ -5,7 +5,7 @@ use std::net::IpAddr;
 /// The header of an IP packet. Its lengths, and IPv4's checksum, follow from what is behind it.
 #[derive(Debug, Clone, Copy)]
 pub struct Ip {
-    /// Both of one family.
+    /// Address of the same family as the destination.
     pub source: IpAddr,
     pub destination: IpAddr,
     /// The number of what is behind the header: of IPv6 with extension headers, that of the first one.
@@ -51,7 +51,7 @@ impl Ip {
     }
 }
 
-/// Of a header (RFC 1071).
+/// The checksum of a header (RFC 1071).
 fn checksum(header: &[u8]) -> [u8; 2] {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let sum = (sum & 0xffff) + (sum >> 16);

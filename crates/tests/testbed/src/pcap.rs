@@ -23,7 +23,7 @@ pub fn pcap(link_type: u32, packets: impl IntoIterator<Item = (Duration, impl As
     file
 }
 
-/// Likewise of whole frames, a microsecond apart.
+/// A file of whole frames, a microsecond apart.
 fn of_frames(frames: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     pcap(
         1,

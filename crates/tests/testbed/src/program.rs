@@ -40,7 +40,7 @@ impl Running {
         Self(command.spawn().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program())))
     }
 
-    /// Its process, for its pipes.
+    /// The process, for its pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.0
     }

@@ -104,7 +104,7 @@ impl ShieldBed {
         self.command(arguments).output().expect("the program starts")
     }
 
-    /// And has done what it was told to.
+    /// Runs a command of the shield, which has to succeed.
     #[track_caller]
     pub fn shield_does(&self, arguments: &[&str]) -> Output {
         let output = self.shield(arguments);
@@ -136,7 +136,7 @@ impl ShieldBed {
         self.run_fed(rules, more, "");
     }
 
-    /// Likewise, with this text in a pipe on its standard input.
+    /// [`ShieldBed::run`] with this text in a pipe on its standard input.
     #[track_caller]
     pub fn run_fed(&mut self, rules: &str, more: &[&str], input: &str) {
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
@@ -229,7 +229,7 @@ impl ShieldBed {
         self.datagrams((&self.client, CLIENT), (&self.server, SERVER), port, count)
     }
 
-    /// Likewise to the client.
+    /// [`ShieldBed::come_through`] in the other direction.
     #[track_caller]
     pub fn come_back(&self, port: u16, count: usize) -> usize {
         self.datagrams((&self.server, SERVER), (&self.client, CLIENT), port, count)

@@ -85,7 +85,7 @@ impl Sshd {
         ssh
     }
 
-    /// Its output so far.
+    /// Output of the server so far.
     pub fn log(&self) -> String {
         log(&self.log)
     }

@@ -23,7 +23,7 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// In `space`, by this name.
+    /// A tun device in `space`, by this name.
     #[track_caller]
     pub fn build(space: &Space, name: &str) -> Self {
         let mut command = space.command("python3");

@@ -30,7 +30,7 @@ impl Tcpdump {
         Self::start_with(space, file, &[&fixed, more].concat())
     }
 
-    /// Likewise, with these options and no others.
+    /// A witness with these options and no others.
     #[track_caller]
     pub fn start_with(space: &NamespaceHandle, file: &Path, options: &[&str]) -> Self {
         let mut command = Command::new("tcpdump");

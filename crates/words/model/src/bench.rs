@@ -84,7 +84,7 @@ pub enum Verdict {
 /// The throughput of a box for one kind of frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// In the order of the goals.
+    /// A result for each goal, in their order.
     #[serde(alias = "found")]
     pub results: Vec<GoalResult>,
     /// Origin of the throughput: the box, or the tester.
@@ -188,7 +188,7 @@ pub struct Recovery {
     /// Units per second of the overload.
     pub overload_pps: f64,
     pub after_pps: f64,
-    /// From the change to the last loss, in seconds, for each repetition.
+    /// Times from the change to the last loss, in seconds, for each repetition.
     pub seconds: Vec<f64>,
     pub mean_s: f64,
     /// Repetitions in which losses went on to the end: their time is a lower bound.
@@ -264,9 +264,9 @@ pub struct Mode {
     pub name: String,
     /// A sentence about it.
     pub what: String,
-    /// Its settings, as commands or `name = value`.
+    /// Settings of the box, as commands or `name = value`.
     pub settings: Vec<String>,
-    /// In the order of the kinds of frame.
+    /// A point for each kind of frame, in their order.
     pub points: Vec<Point>,
 }
 
@@ -362,7 +362,7 @@ pub struct PublishedRate {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub ended: Option<String>,
@@ -374,7 +374,7 @@ pub struct BenchRun {
     pub status: Status,
     /// Published figures of others.
     pub sources: Vec<PublishedRate>,
-    /// Its meaning, in plain words.
+    /// Meaning of the run, in plain words.
     pub conclusion: String,
     pub notes: Vec<String>,
 }

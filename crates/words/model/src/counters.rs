@@ -14,14 +14,14 @@ pub enum Unit {
 pub enum Row {
     Hidden,
     Always(&'static str),
-    /// In text if it is above 0.
+    /// A row in text if the count is above 0.
     IfAny(&'static str),
 }
 
 /// A counter of the struct `T`.
 #[derive(Debug, Clone, Copy)]
 pub struct Counter<T> {
-    /// Its field in Rust, C and JSON.
+    /// The counter's field in Rust, C and JSON.
     pub name: &'static str,
     pub unit: Unit,
     /// The name of its metric. Counters that share one differ in their label.
@@ -30,7 +30,7 @@ pub struct Counter<T> {
     pub help: &'static str,
     /// Name and value of the metric's label.
     pub label: Option<(&'static str, &'static str)>,
-    /// Its row in text.
+    /// The counter's row in text.
     pub row: Row,
     pub get: fn(&T) -> u64,
 }

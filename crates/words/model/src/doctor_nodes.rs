@@ -40,7 +40,7 @@ pub struct Comparison {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     pub check: String,
-    /// Its subject, when that is not the whole machine.
+    /// The check's subject, when that is not the whole machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.
@@ -67,7 +67,7 @@ impl Row {
 pub struct Outlier {
     pub node: String,
     pub check: String,
-    /// Its subject, when that is not the whole machine.
+    /// The check's subject, when that is not the whole machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.

@@ -53,12 +53,12 @@ pub struct Clients {
     /// Connections that were begun.
     #[serde(alias = "tried")]
     pub attempted: u32,
-    /// Connected in time.
+    /// Connections that were established in time.
     pub connected: u32,
     /// Answered in time.
     #[serde(alias = "finished")]
     pub completed: u32,
-    /// Refused or reset.
+    /// Connections that were refused or reset.
     pub refused: u32,
     /// From the first one's beginning until all were to have begun, or to the last answer if that was later; in seconds.
     pub seconds: f64,
@@ -169,10 +169,10 @@ impl FloodPoint {
 /// A protection under rising attack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodMode {
-    /// Its key on the command line.
+    /// The protection's key on the command line.
     pub key: String,
     pub name: String,
-    /// Its action, in a sentence.
+    /// A sentence about the protection.
     pub what: String,
     /// The settings of the host, as commands or lines of files.
     pub settings: Vec<String>,
@@ -189,7 +189,7 @@ impl FloodMode {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodRun {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub machine: Machine,

@@ -83,7 +83,7 @@ pub struct LinkDelivery {
     /// Copied into the ring of a program.
     pub delivered: u64,
     pub answered: u64,
-    /// To the broker: for ports that no program has.
+    /// Frames for ports that no program has, given to the broker.
     pub to_broker: u64,
     /// Dropped: the ring of the program was full.
     pub ring_full: u64,
@@ -100,7 +100,7 @@ pub struct LinkRefused {
     pub kind: u64,
     /// Changed on their way.
     pub checksum: u64,
-    /// For a connection that is not there.
+    /// Frames for a connection that does not exist.
     pub unknown: u64,
     /// Offers to a port where nobody listens.
     pub refused: u64,
@@ -117,7 +117,7 @@ pub struct LinkStatus {
     pub node: String,
     /// The interface to the others.
     pub interface: String,
-    /// Its Ethernet address, or its address and the port of UDP.
+    /// The node's Ethernet address, or its address and the port of UDP.
     pub address: String,
     /// Bytes of the longest payload of a frame.
     pub payload_max: u16,

@@ -133,7 +133,7 @@ pub struct Crowd {
     /// Memory of an end of a connection in bytes: what the process had more once all were open.
     #[serde(alias = "end_bytes")]
     pub endpoint_bytes: f64,
-    /// The same once a message had gone there and back on each.
+    /// Memory of an end once a message had gone there and back on each connection.
     #[serde(alias = "used_end_bytes")]
     pub used_endpoint_bytes: f64,
     /// Processor time of all ends of all connections while nobody sends, in seconds per second.
@@ -145,7 +145,7 @@ pub struct Crowd {
 /// A run of `evenkeel link bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkBench {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     /// The machine on which it ran.
@@ -173,7 +173,7 @@ pub struct LinkBench {
     /// Rows that this machine does not let be measured.
     #[serde(alias = "left_out")]
     pub skipped: Vec<Skipped>,
-    /// On the origin of the figures.
+    /// Notes on the origin of the figures.
     pub notes: Vec<String>,
     /// Published figures of others.
     pub sources: Vec<Published>,

@@ -9,7 +9,7 @@ use crate::doctor_nodes::Nodes;
 pub struct LinkCheck {
     /// The node that looked.
     pub node: String,
-    /// Its interface to the others.
+    /// The node's interface to the others.
     pub interface: String,
     /// Bytes of the longest frame there, without the Ethernet header: its MTU.
     pub mtu: u32,

@@ -34,7 +34,7 @@ pub enum Class {
     Transmit,
     /// Getting, recycling and returning memory, page faults included.
     Memory,
-    /// Moving bytes.
+    /// Copies of bytes.
     Copying,
     /// Taking locks and waiting for them.
     Locks,
@@ -48,7 +48,7 @@ pub enum Class {
     User,
     /// Functions that no rule names.
     Unclassified,
-    /// Nothing to do.
+    /// The idle loop.
     Idle,
     /// Taken by the hypervisor for other guests (from /proc/stat; no sample can see it).
     Steal,
@@ -154,7 +154,7 @@ pub struct PacketBase {
     pub what: String,
     /// Packets while the profile was taken.
     pub packets: u64,
-    /// The same per second.
+    /// Packets per second while the profile was taken.
     pub pps: f64,
 }
 
@@ -198,7 +198,7 @@ pub struct LockCaller {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Excluded {
     pub what: String,
-    /// Its share of all time, in percent.
+    /// Share of all time, in percent.
     pub percent: f64,
 }
 
@@ -216,11 +216,11 @@ pub struct CoreProfile {
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the profile (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub machine: Machine,
-    /// Its length, in seconds.
+    /// Length of the profile, in seconds.
     pub seconds: f64,
     /// Samples per second and core that were asked for.
     pub frequency_hz: u32,
@@ -255,9 +255,9 @@ pub struct Profile {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassDifference {
     pub class: Class,
-    /// Its share of all time in the first profile, in percent.
+    /// The class's share of all time in the first profile, in percent.
     pub a_percent: f64,
-    /// Its share of all time in the second.
+    /// The class's share of all time in the second profile, in percent.
     pub b_percent: f64,
     /// Two standard errors of the difference of these shares, in percentage points.
     pub percent_error: f64,
@@ -282,7 +282,7 @@ pub struct Comparison {
     pub b: String,
     /// Packets per second in the first and what they are.
     pub a_packets: Option<PacketBase>,
-    /// The same of the second.
+    /// Packets per second in the second and what they are.
     pub b_packets: Option<PacketBase>,
     /// The classes that either has, the largest difference first.
     pub classes: Vec<ClassDifference>,

@@ -139,11 +139,11 @@ pub struct RouteCpu {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShadowResult {
     pub same: u64,
-    /// By another port, or in another VLAN.
+    /// Frames that would have left by another port, or in another VLAN.
     pub output: u64,
-    /// With other MAC addresses.
+    /// Frames that would have left with other MAC addresses.
     pub macs: u64,
-    /// With other hops left.
+    /// Frames that would have left with another hop limit.
     pub hop_limit: u64,
     /// The kernel did not send it by any port: it dropped it, or kept it.
     pub not_sent: u64,
@@ -187,7 +187,7 @@ pub struct RouteRulesStatus {
     /// The time at which they came to hold, RFC 3339 in UTC.
     pub loaded: String,
     pub reloads: u64,
-    /// Why the last reload was refused, if it was: the rules before it hold.
+    /// Reason why the last reload was refused, if it was: the rules before it hold.
     pub reload_error: Option<String>,
     /// The verdict on packets that no rule decides about: pass or drop.
     pub default: String,
@@ -203,7 +203,7 @@ pub struct RouteRulesStatus {
     pub totals: Totals,
 }
 
-/// In a sentence.
+/// The result in a sentence.
 impl fmt::Display for ShadowResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.compared() == 0 {
@@ -234,7 +234,7 @@ pub struct RouteStatus {
     pub uptime_s: f64,
     pub mode: RouteMode,
     pub requested: RouteMode,
-    /// Why it is another one; none: it is not.
+    /// Reason why the mode is not the requested one; none: it is.
     pub fallback: Option<String>,
     pub obstacles: Vec<Obstacle>,
     /// Fields that next hops depend on beside destination and input port: `source`, `ports`, `tos`, `label`.

@@ -58,12 +58,12 @@ pub struct Configuration {
     pub round_trip_ns: Option<f64>,
     /// One-way delay of the load itself there, percentile 50, in nanoseconds: the median of all rounds.
     pub delay_p50_ns: Option<f64>,
-    /// The same, percentile 99.
+    /// Percentile 99 of that delay.
     pub delay_p99_ns: Option<f64>,
     /// One-way delay at the load of [`Round::latency_at_reference`], percentile 50, in nanoseconds: the median of all rounds.
     #[serde(alias = "beside_p50_ns")]
     pub reference_p50_ns: Option<f64>,
-    /// The same, percentile 99.
+    /// Percentile 99 of that delay.
     #[serde(alias = "beside_p99_ns")]
     pub reference_p99_ns: Option<f64>,
     /// Memory for each packet: medians of all rounds, and the packets of all.
@@ -93,7 +93,7 @@ pub struct Bed {
 /// A run of `evenkeel route compare`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteCompare {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub version: String,
@@ -123,7 +123,7 @@ pub struct RouteCompare {
     pub allocations_method: String,
     /// Published figures of others.
     pub sources: Vec<Published>,
-    /// Its meaning, in plain words.
+    /// Meaning of the run, in plain words.
     pub conclusion: String,
     pub notes: Vec<String>,
 }

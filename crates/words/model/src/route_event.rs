@@ -24,12 +24,12 @@ pub enum RouteEvent {
     Cleared(Obstacle),
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded {
-        /// In words, with the port's name.
+        /// The reason in words, with the port's name.
         reason: String,
     },
     /// A port's program was put back into its place in the chain, which others had emptied.
     Reattached {
-        /// In words, with the port's name.
+        /// The event in words, with the port's name.
         what: String,
     },
     /// A port's interface has another name.
@@ -57,7 +57,7 @@ pub enum RouteEvent {
 }
 
 impl RouteEvent {
-    /// Its name, as in JSON.
+    /// Name of the event, as in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Mode { .. } => "mode",
@@ -74,7 +74,7 @@ impl RouteEvent {
     }
 }
 
-/// In a line; `{:#}` has what to do about it too.
+/// The event in a line; `{:#}` has what to do about it too.
 impl fmt::Display for RouteEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -107,7 +107,7 @@ impl fmt::Display for RouteEvent {
 /// An event with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteMoment {
-    /// RFC 3339, UTC.
+    /// Time of the event (RFC 3339, UTC).
     pub timestamp: String,
     #[serde(flatten)]
     pub what: RouteEvent,

@@ -49,7 +49,7 @@ pub struct ReasonRate {
     /// The counter's name: `no_neighbour`.
     pub reason: String,
     pub what: String,
-    /// In the interval, per second.
+    /// Frames per second in the interval.
     pub pps: f64,
     pub packets: u64,
 }
@@ -57,7 +57,7 @@ pub struct ReasonRate {
 /// All ports in an interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RouteRates {
-    /// Its length in seconds.
+    /// Length of the interval in seconds.
     pub interval_s: f64,
     pub ports: Vec<PortRates>,
     /// The reasons for which any frame went up since the start, the largest rate first.

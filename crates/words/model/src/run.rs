@@ -53,7 +53,7 @@ impl Sharing {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreRole {
     pub cpus: CpuSet,
-    /// Their work, such as `generator` or `receive queues 0-3, reader`.
+    /// Work of the cores, such as `generator` or `receive queues 0-3, reader`.
     #[serde(alias = "does")]
     pub role: String,
 }
@@ -213,19 +213,19 @@ pub mod keys {
 pub struct SourceFigure {
     /// The key of the stage that it is comparable with.
     pub stage: String,
-    /// Their measurement, in a few words.
+    /// The measurement, in a few words.
     pub label: String,
     /// The lowest value they give, in million packets per second.
     pub low_mpps: f64,
     /// The highest value they give; the same as the lowest for a single value.
     pub high_mpps: f64,
-    /// Author, year, machine.
+    /// Author, year and machine of the figure.
     pub citation: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoRun {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     /// The machine on which it ran.
@@ -243,7 +243,7 @@ pub struct DemoRun {
     pub stages: Vec<Stage>,
     /// Published figures of others.
     pub sources: Vec<SourceFigure>,
-    /// Its meaning, in plain words.
+    /// Meaning of the run, in plain words.
     pub conclusion: String,
 }
 

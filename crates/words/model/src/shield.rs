@@ -100,7 +100,7 @@ pub struct ChallengeStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChallengeMethod {
-    /// By a SYN cookie: the connection is made of the ACK.
+    /// An answer by a SYN cookie: the connection is made of the ACK.
     Cookies,
     /// By a SYN cookie while a listener's queue is full: the kernel makes the connection of the ACK by itself.
     KernelCookies,
@@ -134,7 +134,7 @@ impl ShieldStatus {
 pub struct RuleStatus {
     pub name: String,
     pub line: Option<usize>,
-    /// Its action, in words: `drop`, `limit 1000/s`.
+    /// The rule's action, in words: `drop`, `limit 1000/s`.
     pub action: String,
     pub shadow: bool,
     /// True for the management allow-list.
@@ -233,7 +233,7 @@ pub struct ProtectedStatus {
 /// A measure of a protected prefix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MeasureStatus {
-    /// Its name in files: `packets`, `bits`, `syn`.
+    /// Name of the measure in files: `packets`, `bits`, `syn`.
     pub measure: String,
     /// Per second, in the last look.
     pub rate: f64,

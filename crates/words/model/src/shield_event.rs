@@ -28,7 +28,7 @@ impl Measure {
     pub const ALL: [Self; 8] =
         [Self::Packets, Self::Bits, Self::Syn, Self::SynAck, Self::Udp, Self::Icmp, Self::Fragments, Self::NewFlows];
 
-    /// Its name in files.
+    /// Name of the measure in files.
     pub fn word(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -66,7 +66,7 @@ pub enum AttackClass {
 impl AttackClass {
     pub const ALL: [Self; 5] = [Self::FewSources, Self::SynFlood, Self::Reflection, Self::Fragments, Self::Unknown];
 
-    /// Its name in files.
+    /// Name of the class in files.
     pub fn word(self) -> &'static str {
         match self {
             Self::FewSources => "few-sources",
@@ -91,7 +91,7 @@ pub struct ShieldEvent {
     /// Number of the attack since the shield started, from 1.
     pub attack: u64,
     pub prefix: String,
-    /// Its class as now believed.
+    /// The attack's class as now believed.
     pub class: AttackClass,
     /// Time since the first look that was above a limit, in seconds.
     pub since_s: f64,
@@ -118,7 +118,7 @@ pub enum Happened {
         steps: usize,
         shadow: bool,
         rules: Vec<String>,
-        /// Their action, in words.
+        /// Action of the rules, in words.
         action: String,
     },
     /// The effect that the rules would have had.
@@ -141,7 +141,7 @@ pub enum Happened {
     },
     /// The attack is over; its rules are withdrawn.
     Ended {
-        /// From its first to its last look above a limit, in seconds.
+        /// Time from the first to the last look above a limit, in seconds.
         duration_s: f64,
         /// The highest rate of packets, per second.
         peak_pps: f64,
@@ -155,7 +155,7 @@ pub enum Happened {
 }
 
 impl Happened {
-    /// Its name, as in `event` of the JSON.
+    /// Name of the event, as in `event` of the JSON.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Began(_) => "began",
@@ -202,6 +202,6 @@ pub struct Exceeded {
 pub struct Share {
     /// The address or the port.
     pub name: String,
-    /// 0 to 1.
+    /// Part of all packets, 0 to 1.
     pub share: f64,
 }

@@ -43,9 +43,9 @@ pub struct LedgerReport {
     pub copies_lost: u64,
     /// Offered packets that nothing explains; negative when more is explained than was offered.
     pub unexplained: i64,
-    /// From the wire to the socket, or to the hand-over to `transmit`.
+    /// Packets from the wire to the socket, or to the hand-over to `transmit`.
     pub receive: Side,
-    /// From the sender, or the hand-over from `receive`, to the wire.
+    /// Packets from the sender, or the hand-over from `receive`, to the wire.
     pub transmit: Side,
     /// The stations in the order in which a packet meets them; only those that packets met.
     pub stations: Vec<Station>,
@@ -91,7 +91,7 @@ impl Side {
 /// A number of packets with its name and the counter it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Entry {
-    /// Their name, such as `arrived on eth0` or `UDP sockets`.
+    /// Name of the packets, such as `arrived on eth0` or `UDP sockets`.
     pub what: String,
     pub packets: u64,
     /// The counter, or how it was worked out of several.
@@ -177,7 +177,7 @@ pub struct StationLoss {
     pub place: String,
     #[serde(default)]
     pub kind: LossKind,
-    /// Their number: the counter's word, or the trace's where no counter exists.
+    /// Lost packets: the counter's word, or the trace's where no counter exists.
     pub packets: u64,
     /// The part of all offered packets that this is (0 to 1).
     pub share_of_offered: f64,
@@ -259,9 +259,9 @@ impl fmt::Display for End {
 /// The flows whose packets ended at a place, from those that were looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
-    /// Their destinations, most packets first: `UDP 192.0.2.1:53`.
+    /// Destinations of the packets, most packets first: `UDP 192.0.2.1:53`.
     pub targets: Vec<Share>,
-    /// Their senders, most packets first.
+    /// Senders of the packets, most packets first.
     pub sources: Vec<Share>,
     pub sample: Option<Sample>,
     /// The kernel's functions that led to the drop of that one, innermost first.
@@ -277,11 +277,11 @@ pub struct Share {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// In a line: addresses, ports, what it carries.
+    /// The packet in a line: addresses, ports, what it carries.
     pub text: String,
-    /// Its length in bytes.
+    /// Length of the packet in bytes.
     pub length: u32,
-    /// Its first bytes, in hexadecimal.
+    /// First bytes of the packet, in hexadecimal.
     pub hex: String,
     /// Offset of its network header in them; before it stands the link's.
     pub network_header: usize,

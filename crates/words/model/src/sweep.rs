@@ -124,7 +124,7 @@ pub struct Published {
 /// A run of `evenkeel profile sweep`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     /// The machine on which it ran.
@@ -158,7 +158,7 @@ pub struct Sweep {
     pub setups: Vec<Setup>,
     /// Published figures of others.
     pub sources: Vec<Published>,
-    /// Its meaning, in plain words.
+    /// Meaning of the run, in plain words.
     pub conclusion: String,
     pub notes: Vec<String>,
 }

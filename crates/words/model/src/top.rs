@@ -23,7 +23,7 @@ pub struct TopSample {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct InterfaceRates {
     pub name: String,
-    /// Its driver, when known.
+    /// The interface's driver, when known.
     pub driver: Option<String>,
     /// True without hardware of its own (lo, veth, bridges, tunnels …).
     pub is_virtual: bool,
@@ -142,7 +142,7 @@ pub struct Coalescing {
 /// The load and the packet work of one core.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CoreRates {
-    /// Its time, by class of work.
+    /// Time of the core, by class of work.
     #[serde(flatten)]
     pub load: CoreLoad,
     /// NET_RX soft interrupts per second.

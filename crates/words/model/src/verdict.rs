@@ -22,7 +22,7 @@ pub enum XdpAction {
 pub enum Why {
     /// A rule says so.
     Rule,
-    /// Beyond the limit of a rule.
+    /// The packet is beyond the limit of a rule.
     Limit,
     /// A rule challenges its sender.
     Challenge,
@@ -84,7 +84,7 @@ impl Verdict {
         (self.0.get() as u16).checked_sub(1)
     }
 
-    /// In words, with the rule's name: `dropped by rule "bad-port"`.
+    /// The verdict in words, with the rule's name: `dropped by rule "bad-port"`.
     pub fn text(self, rule: Option<&str>) -> String {
         let done = match self.action() {
             XdpAction::Aborted | XdpAction::Drop => "dropped",

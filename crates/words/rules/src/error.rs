@@ -9,7 +9,7 @@ pub struct Problem {
     pub file: String,
     /// 1 for the first.
     pub line: usize,
-    /// In characters, 1 for the first.
+    /// Column in characters, 1 for the first.
     pub column: usize,
     pub what: String,
     /// The way to write it instead.
@@ -27,7 +27,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// With control characters as they are escaped in source text.
+/// The text with control characters as they are escaped in source text.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
@@ -47,7 +47,7 @@ pub enum RulesError {
         "{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set"
     )]
     TooManyRules {
-        /// Their number, the management allow-list included.
+        /// Number of the rules, the management allow-list included.
         given: usize,
         max: usize,
     },

@@ -32,7 +32,7 @@ const FRAME_MAX: usize = 1 << 18;
 /// The findings about one packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// In the capture, 1 for the first.
+    /// Number of the packet in the capture, 1 for the first.
     pub number: u64,
     /// Nanoseconds since 1970, as the capture says.
     pub at_ns: i128,
@@ -83,7 +83,7 @@ pub struct Summary {
     pub cut: Count,
     /// Judged packets without a length, before the sender's card cut them ([`Explained::uncut`]).
     pub uncut: Count,
-    /// In the order of the rules: what each decided.
+    /// Packets that each rule decided, in the order of the rules.
     pub decided: Vec<Count>,
     /// In the order of the rules: what each counted without deciding (shadow rules, limits that were kept).
     pub counted: Vec<Count>,
@@ -243,7 +243,7 @@ impl Summary {
 }
 
 impl fmt::Display for Frame {
-    /// In a line: addresses, ports, flags.
+    /// The frame in a line: addresses, ports, flags.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotIp => f.write_str("not IP"),

@@ -84,7 +84,7 @@ pub struct Word {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub key: Word,
-    /// Its values, at least one.
+    /// Values of the key, at least one.
     pub words: Vec<Word>,
 }
 

@@ -7,7 +7,7 @@ pub struct Known {
     pub connection: Option<bool>,
     /// A socket of this machine listens at its destination.
     pub listener: Option<bool>,
-    /// Its source was seen before, while no attack was under way.
+    /// True if its source was seen before, while no attack was under way.
     pub source_seen: Option<bool>,
 }
 

@@ -19,7 +19,7 @@ const NEIGHBOURS: std::ops::RangeInclusive<u8> = 133..=136;
 pub struct Management {
     /// The addresses and ports that always come in.
     pub from: Vec<Prefix>,
-    /// To which addresses; empty: to those of this machine.
+    /// Addresses to which it is let in; empty: those of this machine.
     pub to: Vec<Prefix>,
     /// To which TCP ports; that of the session at the start is added.
     pub ports: BTreeSet<u16>,
@@ -44,7 +44,7 @@ pub struct Session {
 }
 
 impl Management {
-    /// From the keys of the table `[management]`; faults are noted.
+    /// Reads the keys of the table `[management]`; faults are noted.
     pub fn from_entries(entries: &[Entry], faults: &mut Vec<Fault>) -> Self {
         let mut management = Self::default();
         for Entry { key, words } in entries {

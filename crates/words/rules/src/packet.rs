@@ -28,7 +28,7 @@ pub enum Parsed {
     Malformed(&'static str),
 }
 
-/// As to fragmentation.
+/// Part of a packet, as to fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Part {
     #[default]
@@ -94,7 +94,7 @@ impl Packet {
         filled(frame, ethernet(frame).ok()).map_or(Parsed::NotIp, |whole| Self::parse(&whole))
     }
 
-    /// The same without a link layer.
+    /// [`Packet::parse_uncut`] of a packet without a link layer.
     pub fn parse_ip_uncut(packet: &[u8]) -> Parsed {
         let kind = if packet.first().is_some_and(|b| b >> 4 == 4) { 0x0800 } else { 0x86dd };
         filled(packet, Some((kind, None, 0))).map_or(Parsed::NotIp, |whole| Self::parse_ip(&whole))

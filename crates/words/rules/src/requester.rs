@@ -17,7 +17,7 @@ const SESSIONS_MAX: usize = 16;
 pub struct Requester {
     /// The ssh sessions that it is asked from; none: by a signal, or from the console.
     pub sessions: Vec<Session>,
-    /// Also when the rules would cut one of them off.
+    /// True if the rules are loaded even where they cut one of them off.
     pub force: bool,
 }
 

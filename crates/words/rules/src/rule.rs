@@ -16,7 +16,7 @@ pub const MANAGEMENT_MAX: usize = 64;
 /// All that is to hold at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rules {
-    /// In the order in which they are tried, the management allow-list's first.
+    /// Rules in the order in which they are tried, the management allow-list's first.
     pub rules: Vec<Rule>,
     /// The verdict on what no rule decides about.
     pub default: Verdict,
@@ -45,7 +45,7 @@ pub struct PrefixSet {
 /// The packets that end in a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
-    /// On to the stack, or through the gateway.
+    /// The packet goes on to the stack, or through the gateway.
     #[default]
     Pass,
     Drop,

@@ -64,7 +64,7 @@ pub struct RuleEntry {
     /// Pass, drop, limit, challenge.
     pub action: RuleAction,
     pub shadow: bool,
-    /// Also holds while failed closed.
+    /// True if it also holds while failed closed.
     pub management: bool,
     /// True for a challenge that applies only to packets that the rules behind it let pass.
     pub yields: bool,
@@ -117,7 +117,7 @@ pub const FEW_MAX: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FewPrefix {
     pub address: u32,
-    /// Bits.
+    /// Length of the prefix in bits.
     pub len: u8,
     /// Number + 1 of what is watched.
     pub number: u16,

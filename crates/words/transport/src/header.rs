@@ -54,7 +54,7 @@ impl Flags {
     pub const LAST: Self = Self(2);
     /// The sender wants an acknowledgement at once.
     pub const ASK: Self = Self(4);
-    /// A retransmission.
+    /// The frame is a retransmission.
     pub const AGAIN: Self = Self(8);
     /// The frame met congestion.
     pub const CONGESTED: Self = Self(16);

@@ -36,7 +36,7 @@ struct Entry<P> {
     connection: Connection,
     /// Epoch and number of the offer; zeros: made by this node.
     offered: (u32, u32),
-    /// Its entry in `timers`, no later than its deadline.
+    /// Time of its entry in `timers`, no later than its deadline.
     armed: Option<Nanos>,
     /// True while the connection is queued in `ready`.
     is_ready: bool,

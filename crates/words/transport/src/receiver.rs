@@ -17,7 +17,7 @@ const FRAMES_PER_ACK: u32 = 2;
 pub(crate) enum Taken {
     New,
     Duplicate,
-    /// Beyond the advertised credit.
+    /// The frame is beyond the advertised credit.
     NoRoom,
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum FlightState {
     #[default]
     New,
     InFlight,
-    /// Not retransmitted yet.
+    /// The frame is lost, and not retransmitted yet.
     Lost,
     Arrived,
 }

@@ -65,7 +65,7 @@ impl Sum {
 /// Words of 32 bits that are added side by side.
 const LANES: usize = 16;
 
-/// In 16 bits, each carry added again.
+/// Folds a sum into 16 bits, each carry added again.
 fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -53,10 +53,10 @@ pub enum Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     In,
-    /// To all.
+    /// A packet to all.
     Broadcast,
     Multicast,
-    /// From one other machine to another.
+    /// A packet from one other machine to another.
     Other,
     Out,
 }

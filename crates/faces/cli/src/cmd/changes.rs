@@ -29,7 +29,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// There was anything to make.
+    /// True if there was anything to make.
     pub(crate) fn is_some(&self) -> bool {
         self.session.is_some()
     }

@@ -11,7 +11,7 @@ use crate::{
     signals::{Second, stop_flag},
 };
 
-/// With --check: this much may stay unexplained.
+/// Unexplained share up to which --check finds nothing.
 const UNEXPLAINED_MAX: f64 = 0.001;
 
 /// Account for every packet: delivered, lost somewhere, unexplained.

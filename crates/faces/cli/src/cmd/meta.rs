@@ -67,7 +67,7 @@ fn with_interfaces(command: Command) -> Command {
     command
 }
 
-/// The same with the word for all of them.
+/// [`interfaces`] with the word for all of them.
 fn interfaces_or_any(begin: &OsStr) -> Vec<CompletionCandidate> {
     let any = "any".starts_with(&*begin.to_string_lossy()).then(|| CompletionCandidate::new("any"));
     interfaces(begin).into_iter().chain(any).collect()

@@ -82,7 +82,7 @@ impl XskRedirect {
         self.link.as_ref()
     }
 
-    /// Its counts so far, over all CPUs.
+    /// Counts so far, over all CPUs.
     pub fn counts(&self) -> Result<RedirectCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map xsk_counts")?)
     }

@@ -219,7 +219,7 @@ impl Tap {
         self.shared.detached.store(true, Ordering::Release);
     }
 
-    /// Its place in the interface's chain; none: it was detached.
+    /// The tap's place in the interface's chain; none: it was detached.
     pub fn slot(&self) -> Option<&Slot> {
         self.slot.as_ref()
     }
@@ -236,7 +236,7 @@ impl Tap {
 pub struct TapFrame<'a> {
     /// CLOCK_TAI at which the program saw it, in nanoseconds.
     pub tai_ns: u64,
-    /// Its length in bytes without FCS.
+    /// Length of the frame in bytes without FCS.
     pub wire_len: u32,
     /// Frames that this CPU lost between the one before and this one.
     pub lost_before: u64,

@@ -69,7 +69,7 @@ pub(super) struct SlotPlace {
 struct Busy {
     place: Place,
     id: u32,
-    /// Its owner leaves it, or has not filled it yet.
+    /// The owner leaves the place, or has not filled it yet.
     is_changing: bool,
 }
 

@@ -111,7 +111,7 @@ impl ShieldAck {
         pin::keep(self.link.as_fd(), path)
     }
 
-    /// Its counts, over all CPUs.
+    /// Counts of the program, over all CPUs.
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }

@@ -12,13 +12,13 @@ use sys::map_mmap::SharedMemory;
 use super::PROGRAM;
 use crate::link::XdpError;
 
-/// CONNECTED_BITS.
+/// CONNECTED_BITS: bits of the filter.
 const BITS: usize = 1 << 20;
 /// The offset of `complete`, behind the bits.
 const COMPLETE: usize = BITS / 8;
-/// Likewise of `key`.
+/// The offsets of both halves of `key`.
 const KEY: [usize; 2] = [COMPLETE + 8, COMPLETE + 16];
-/// Likewise of `withheld`.
+/// The offset of `withheld`.
 const WITHHELD: usize = COMPLETE + 24;
 /// Share of set bits above which too many SYNs of a flood are looked up in vain.
 const FILL_RATIO_MAX: f64 = 0.25;

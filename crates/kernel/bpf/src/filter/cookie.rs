@@ -29,7 +29,7 @@ const CONNECTED: &str = "cookie_connected";
 const GENERATIONS: &str = "cookie_generations";
 /// SYNs of challenged sources.
 const PENDING: &str = "cookie_pending";
-/// So many of them (16 MB), a power of two.
+/// Entries of [`PENDING`] (16 MB), a power of two.
 const PENDING_SYNS_MAX: u32 = 1 << 18;
 const ALL: [&str; 6] = [V4, V6, CONNECTED, GENERATIONS, PENDING, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
@@ -58,7 +58,7 @@ pub enum CookieMode {
 /// The proof of sources to this host that they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceCookies {
-    /// As for a gateway; never strict, as there are connections of before.
+    /// Seconds that a source stays known, as for a gateway; never strict, as there are older connections.
     pub known_s: u32,
     /// Until then (CLOCK_MONOTONIC in ns) ACKs that bring back cookies of [`CookieMode::Host`] are let in as there; 0: none are.
     pub until_ns: u64,
@@ -85,7 +85,7 @@ pub struct HostCookies {
     pub ecn: bool,
     /// The MSS that is told to IPv4 clients, in bytes.
     pub mss_v4: u16,
-    /// Likewise for IPv6.
+    /// The MSS that is told to IPv6 clients, in bytes.
     pub mss_v6: u16,
     /// The window of the SYN-ACK in bytes.
     pub window: u16,
@@ -228,7 +228,7 @@ per_cpu! {
         failed,
         /// Sources that became known.
         proved,
-        /// Of those, those whose SYN went on at once.
+        /// Sources that became known, and whose SYN went on at once.
         resumed,
         /// SYNs of known sources, which passed.
         known,
@@ -320,7 +320,7 @@ impl Cookies {
         Ok(())
     }
 
-    /// The same maps, another way.
+    /// The same maps in another mode.
     #[must_use]
     pub fn with(&self, mode: CookieMode) -> Self {
         Self { mode, ..self.clone() }

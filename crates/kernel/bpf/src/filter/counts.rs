@@ -19,7 +19,7 @@ pub(super) const CPU_BYTES: usize = size_of::<shield_total>() + COUNTERS * size_
 /// The ends of all packets since the shared maps were made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShieldCounts {
-    /// By number of the counter ([`super::RuleEntry::counter`]); as many as were asked for.
+    /// Counts by number of the counter ([`super::RuleEntry::counter`]); as many as were asked for.
     pub rules: Vec<RuleCount>,
     /// All of them together.
     pub totals: Totals,

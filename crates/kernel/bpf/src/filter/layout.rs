@@ -10,7 +10,7 @@ use crate::{link::XdpError, skel::shield::types::shield_rule};
 
 /// LIMIT_TICKS_SHIFT of src/lib/limit.h.
 const TICKS_SHIFT: u32 = 6;
-/// Enum shield_flags.
+/// Bits of enum shield_flags (src/filter/rules.h).
 const SHADOW: u8 = 1;
 const MANAGEMENT: u8 = 2;
 const PER_SOURCE: u8 = 4;
@@ -70,7 +70,7 @@ pub(super) struct Layout {
     pub(super) seen: bool,
     /// Rows of [`COMMON`] differ by DSCP.
     pub(super) dscp_matters: bool,
-    /// Of the source, the destination and the protected prefixes.
+    /// Layouts of the prefixes of sources, of destinations, and of the protected ones.
     pub(super) prefixes: [PrefixLayout; 3],
 }
 

@@ -10,7 +10,7 @@ use sys::map_mmap::SharedMemory;
 
 /// SEEN_WORDS: of a generation.
 const WORDS: usize = 1 << 17;
-/// Offsets, in bytes.
+/// Offsets in the map, in bytes.
 const YOUNG: usize = 0;
 const SINCE: usize = 8;
 const AT: usize = 64;
@@ -26,7 +26,7 @@ pub struct SeenSources<'a> {
 }
 
 impl<'a> SeenSources<'a> {
-    /// Of the map.
+    /// Bytes of the map.
     pub(super) const BYTES: usize = AT + 2 * 8 * WORDS;
 
     pub(super) fn of(memory: &'a SharedMemory, seed: u64) -> Self {

@@ -17,7 +17,7 @@ const ACK: u8 = 0x10;
 
 const _: () = assert!(FLOWS.is_power_of_two());
 
-/// Of one thread, which alone counts under its number.
+/// Counters of one thread, which alone counts under its number.
 #[derive(Debug)]
 pub struct WatchWriter {
     slots: SharedMemory,

@@ -189,7 +189,7 @@ impl LinkBarrier {
         }
     }
 
-    /// As [`LinkPort::try_frame`].
+    /// Runs the program on a frame, as [`LinkPort::try_frame`] does.
     pub fn try_frame(&self, frame: &[u8], repeat: u32) -> Result<(u32, Duration), XdpError> {
         let ran = PROGRAM.run(&self.program, frame, frame.len(), frame.len(), repeat.cast_signed())?;
         Ok((ran.verdict, ran.time))

@@ -14,11 +14,11 @@ macro_rules! link_counts {
                 delivered,
                 /// Frames sent back as answers.
                 answered,
-                /// To the stack: of endpoints that nobody has.
+                /// Frames for endpoints that nobody has, passed to the stack.
                 no_endpoint,
-                /// To the stack: to the address of another node.
+                /// Frames for the address of another node, passed to the stack.
                 elsewhere,
-                /// To the stack: because the protocol says so.
+                /// Frames passed to the stack because the protocol says so.
                 passed,
                 /// Dropped: the endpoint's ring had no room.
                 full,
@@ -45,7 +45,7 @@ link_counts! {
 link_counts! {
     /// Counters of the program of a [`crate::LinkBarrier`] so far, over all CPUs.
     pub struct BarrierCounts {
-        /// Of a group, epoch or node that nobody waits for.
+        /// Frames of a group, epoch or node that nobody waits for.
         foreign = 0,
         /// Sent before, or of a round that is over.
         again = 1,

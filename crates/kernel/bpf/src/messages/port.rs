@@ -134,7 +134,7 @@ impl LinkPort {
         self.slot.mode()
     }
 
-    /// Its place in the interface's chain.
+    /// The program's place in the interface's chain.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }

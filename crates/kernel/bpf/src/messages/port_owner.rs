@@ -59,7 +59,7 @@ impl PortOwners {
         done.map_err(|e| PROGRAM.failed("give a port to its owner", to_io(&e)))
     }
 
-    /// The same for UDP sockets that share a port of UDP.
+    /// The owners for UDP sockets that share a port of UDP.
     pub fn sockets(&self) -> Result<PortSockets, ProgramError> {
         let mut object = MaybeUninit::uninit();
         let mut open = REUSE.open::<PortReuseSkelBuilder>(&mut object)?;

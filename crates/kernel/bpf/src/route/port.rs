@@ -240,7 +240,7 @@ impl RoutePort {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }
 
-    /// The same of each possible CPU.
+    /// Counters of each possible CPU so far.
     pub fn counts_by_cpu(&self) -> Result<Vec<RouteTotals>, XdpError> {
         let of = |raw: &Vec<u8>| {
             let mut totals = RouteTotals::default();
@@ -262,12 +262,12 @@ impl RoutePort {
         &self.program
     }
 
-    /// Its place in the interface's chain.
+    /// The port's place in the interface's chain.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
 
-    /// Its number among the ports.
+    /// The port's number in the tables.
     pub fn number(&self) -> usize {
         self.number
     }

@@ -80,9 +80,9 @@ pub struct RouteSample {
     pub ingress_ns: u64,
     /// The interface that it came by.
     pub in_ifindex: u32,
-    /// Its length without FCS.
+    /// Length of the frame without FCS.
     pub len: u32,
-    /// Its first bytes as it came.
+    /// First bytes of the frame as it came.
     pub head: Vec<u8>,
 }
 

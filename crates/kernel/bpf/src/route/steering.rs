@@ -40,7 +40,7 @@ pub(super) struct FlowSteering {
     program: OwnedFd,
     /// Tail call to `ek_route`: the kernel empties the map with its last descriptor.
     _here: MapHandle,
-    /// By the CPU's number.
+    /// Queues of CPUs, by the CPU's number.
     queues: MapHandle,
     /// `ek_route`, behind the queues.
     taker: OwnedFd,

@@ -126,7 +126,7 @@ pub struct RouteInterface {
     pub out: bool,
     /// The kernel answers what goes back by the way it came with a redirect.
     pub redirects: bool,
-    /// net.ipv4.conf.*.rp_filter is 1.
+    /// True if net.ipv4.conf.*.rp_filter is 1.
     pub strict: bool,
     /// True if rp_filter is 2.
     pub loose: bool,
@@ -161,7 +161,7 @@ pub struct RouteNeighbour {
 pub struct RouteSlots {
     /// Next hops by IPv4 destination: 16 bytes each.
     pub v4: u32,
-    /// By IPv6 destination: 32 bytes.
+    /// Next hops by IPv6 destination: 32 bytes each.
     pub v6: u32,
     /// Next hops that depend on more ([`RouteKey`]): 64 bytes.
     pub flows: u32,
@@ -180,7 +180,7 @@ impl RouteSlots {
         Self { v4: round(self.v4), v6: round(self.v6), flows: round(self.flows), connections: round(self.connections) }
     }
 
-    /// In groups (nexthop_cache.h).
+    /// Numbers of groups of slots (nexthop_cache.h).
     pub(super) fn groups(self) -> Self {
         let room = |slots: u32, group: usize, slot: usize| slots / (group / slot) as u32;
         Self {
@@ -454,7 +454,7 @@ fn handles(object: &Object, names: &[&'static str]) -> libbpf_rs::Result<Vec<(&'
         .collect()
 }
 
-/// Its number in `enum route_mode` (route.h).
+/// The mode's number in `enum route_mode` (route.h).
 pub(super) fn number(mode: RouteMode) -> u32 {
     match mode {
         RouteMode::Standard => 0,

@@ -22,11 +22,11 @@ per_cpu! {
         forwarded,
         /// Neither IPv4 nor IPv6, too short, IPv4 with options, or for more than one host.
         not_ip,
-        /// At the last hop that they may make.
+        /// Frames at the last hop that they may make.
         expired,
         /// Without a route, for a local address, or forwarding is off.
         no_route,
-        /// For a neighbour whose MAC address is not known.
+        /// Frames for a neighbour whose MAC address is not known.
         no_neighbour,
         /// Larger than the way out takes.
         too_big,
@@ -78,7 +78,7 @@ impl XdpFib {
         Ok(Self { links, counts: PROGRAM.map(&skel.maps.fib_counts)? })
     }
 
-    /// Its counts so far, over all interfaces and CPUs.
+    /// Counts so far, over all interfaces and CPUs.
     pub fn counts(&self) -> Result<FibCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map fib_counts")?)
     }

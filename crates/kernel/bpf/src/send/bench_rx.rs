@@ -45,7 +45,7 @@ const _: () = assert!(BUCKETS == 29 << SUB_BITS && ROUND_TRIPS == 1024 && size_o
 pub struct Echo {
     /// The source address of the frame that goes back: the port's own.
     pub source: Mac,
-    /// Its destination: the box.
+    /// The destination address of the frame that goes back: the box's.
     pub destination: Mac,
 }
 
@@ -113,7 +113,7 @@ pub struct BenchRxCounts {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BenchDelays {
     pub samples: u64,
-    /// Their sum, in nanoseconds.
+    /// Sum of the delays, in nanoseconds.
     pub sum_ns: u64,
     /// The least; 0 without samples.
     pub min_ns: u64,

@@ -142,7 +142,7 @@ pub struct BenchTxCounts {
     pub oldest_stamp_ns: u64,
     /// Units whose stamps may be more than 50 microseconds old (and 1 for each frame of a unit): the sender was kept from sending in between.
     pub late: u64,
-    /// From the first look to the last, in nanoseconds.
+    /// Time from the first look to the last, in nanoseconds.
     pub elapsed_ns: u64,
     /// CLOCK_MONOTONIC of the first look, in nanoseconds; 0 before it.
     pub started_ns: u64,
@@ -409,7 +409,7 @@ impl BenchSender {
         self.changed.notify_all();
     }
 
-    /// Its counts so far.
+    /// Counts so far.
     pub fn counts(&self) -> BenchTxCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
         let (lap, offset) = if self.layout.single {

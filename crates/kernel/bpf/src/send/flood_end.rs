@@ -29,7 +29,7 @@ const _: () = assert!(size_of::<drop_count>() == 2 * size_of::<u64>());
 #[derive(Debug)]
 pub struct FloodEnd {
     _link: XdpLink,
-    /// In front of the program, with IPv6.
+    /// A filter in front of the program, with IPv6.
     _filter: Option<LoadedFilter>,
     counts: MapHandle,
     /// The place of the SYN-ACKs in a CPU's counts, in words.

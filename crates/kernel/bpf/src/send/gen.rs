@@ -235,7 +235,7 @@ impl LiveSender {
         self.state.half_word(offset_of!(gen_state, stop)).load(Ordering::Relaxed) != 0
     }
 
-    /// Its counts so far.
+    /// Counts so far.
     pub fn counts(&self) -> LiveCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
         LiveCounts {
@@ -286,7 +286,7 @@ fn has_feature(interface: &str, feature: u64) -> Result<Option<bool>, XdpError> 
 /// The places in a frame that change with the source.
 struct SourcePlaces {
     address: usize,
-    /// In network order.
+    /// The mask in network order.
     mask: u32,
     checksum: usize,
     ip_checksum: Option<usize>,

@@ -25,7 +25,7 @@ per_cpu! {
     /// The frames that [`XdpDrop`] has ended so far.
     pub struct DropCounts of drop_count {
         frames,
-        /// Their bytes without FCS.
+        /// Bytes of the frames without FCS.
         bytes,
     }
 }
@@ -46,7 +46,7 @@ impl XdpDrop {
         Ok(Self { link, counts: DROP.map(&skel.maps.drop_counts)? })
     }
 
-    /// Its counts so far, over all CPUs.
+    /// Counts so far, over all CPUs.
     pub fn counts(&self) -> Result<DropCounts, XdpError> {
         Ok(DROP.sum(&self.counts, "read the map drop_counts")?)
     }

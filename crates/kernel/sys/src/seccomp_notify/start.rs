@@ -25,7 +25,7 @@ use nix::{
 
 use super::{filter::Filter, listener::Listener};
 
-/// Why a program was not started.
+/// Error of a program that was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("its system calls are answered by somebody already: a filter with a listener is set for this process")]

@@ -9,7 +9,7 @@ use super::RunError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReaderStats {
-    /// Its CPU, when it is pinned.
+    /// CPU of the reader, when it is pinned.
     pub cpu: Option<u32>,
     pub packets: u64,
     /// Their bytes on the wire without FCS; none when they were counted without being touched.

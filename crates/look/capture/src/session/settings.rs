@@ -33,7 +33,7 @@ pub struct Settings {
     /// The interface; [`ANY`]: all that are up. Empty where a file is read.
     pub interface: String,
     pub filter: String,
-    /// None: `auto`.
+    /// Backend of the capture; none: `auto`.
     pub backend: Option<Backend>,
     pub readers: Readers,
     pub tuning: Tuning,
@@ -64,7 +64,7 @@ pub struct Readers {
 pub enum Destination {
     /// Nowhere: they are counted.
     Count,
-    /// As lines to standard output.
+    /// Lines to standard output.
     Text(Shown),
     Pcapng(Target),
 }

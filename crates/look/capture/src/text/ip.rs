@@ -54,12 +54,12 @@ impl Ends {
     }
 }
 
-/// Payload of IP.
+/// Payload of an IP packet.
 struct Carried<'a> {
     number: IpNumber,
     transport: Option<TransportSlice<'a>>,
     bytes: &'a [u8],
-    /// Its length on the wire.
+    /// Length on the wire.
     length: u32,
 }
 

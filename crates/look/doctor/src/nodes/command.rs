@@ -17,7 +17,7 @@ pub(super) const CHECKSUM: i32 = 73;
 const ARCHITECTURE: i32 = 74;
 const NOT_RUN: i32 = 75;
 
-/// Why the copy could not be run, by the script's exit code.
+/// Reason why the copy could not be run, by the script's exit code.
 pub(super) fn copy_failure(code: i32) -> Option<&'static str> {
     Some(match code {
         NO_FOLDER => "no folder could be made in /tmp there",

@@ -121,7 +121,7 @@ fn by_shield(interface: &Interface) -> String {
     format!("The rules of evenkeel's shield drop them: `evenkeel shield status {}` shows which.", interface.name)
 }
 
-/// The same where the shield is the one generic XDP program.
+/// The words of [`by_shield`] where the shield is the one generic XDP program.
 pub(super) fn by_generic_shield(interval: &Interval) -> Option<String> {
     let mut generic = interval.interfaces.iter().filter(|i| i.xdp.generic);
     let only = generic.next().filter(|i| i.xdp.name == SHIELD)?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Settings {
     /// A core at or over this load is hot, in percent.
     pub threshold_percent: f64,
-    /// For so many samples in a row before anything moves.
+    /// Hot samples in a row before anything moves.
     pub hot_samples: u32,
     /// Samples for which a moved instance rests.
     pub cooldown: u32,
@@ -34,7 +34,7 @@ const SMALL_PERCENT: f64 = 1.0;
 pub struct Core {
     pub cpu: u32,
     pub node: u32,
-    /// Its load of any kind in percent.
+    /// Load of any kind in percent.
     pub busy_percent: f64,
     /// Network work may be moved here.
     pub allowed: bool,
@@ -43,7 +43,7 @@ pub struct Core {
 /// Work that is moved together: the NAPI instances behind one interrupt, or one NAPI thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Work {
-    /// Its name for people, such as `eth0 rxtx 3`.
+    /// Name of the work for people, such as `eth0 rxtx 3`.
     pub name: String,
     /// The setting that moves it; none when nothing does (a backlog, an interrupt that the kernel keeps).
     pub knob: Option<Knob>,
@@ -82,7 +82,7 @@ pub struct Move {
     pub to: u32,
     /// Load on its core, in percent.
     pub percent: f64,
-    /// Why, in one sentence.
+    /// Reason of the move, in one sentence.
     pub reason: String,
 }
 
@@ -111,7 +111,7 @@ struct Moved {
     followed: bool,
 }
 
-/// Memory between samples.
+/// State between samples.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     hot: BTreeMap<u32, u32>,

@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// Its name if it is no plain file.
+    /// Name of the file's type; none: a plain file, or no file.
     pub(super) fn special(self) -> Option<&'static str> {
         match self {
             Self::Missing | Self::File => None,

@@ -76,7 +76,7 @@ pub enum FrameStart {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Its name at that moment.
+    /// Name of the interface at that moment.
     pub name: String,
     pub alternatives: Vec<String>,
     /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.

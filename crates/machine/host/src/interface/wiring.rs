@@ -11,9 +11,9 @@ use crate::{netlink::Netlink, picture::Nic};
 /// The other end of a veth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    /// In this network namespace, by this name.
+    /// An interface of this network namespace, by its name.
     Here(String),
-    /// In another one, where it cannot be asked.
+    /// An interface of another network namespace, where it cannot be asked.
     Elsewhere,
 }
 

@@ -36,7 +36,7 @@ pub enum Verdict {
 
 /// Drops must exceed twice the rate before by this many per second, so that noise on a quiet machine reverts nothing.
 const NOISE_PER_SECOND: f64 = 100.0;
-/// For how many seconds in a row.
+/// Seconds in a row with such drops.
 const SECONDS_IN_A_ROW: u32 = 3;
 /// Time that another process has to give the lock back before the guardian acts without it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);

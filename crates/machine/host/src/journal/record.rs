@@ -9,7 +9,7 @@ use crate::knob::Change;
 pub struct Header {
     /// The name of the session, which is also the name of its file.
     pub session: String,
-    /// Its beginning, in nanoseconds since the epoch.
+    /// Beginning of the session, in nanoseconds since the epoch.
     pub started_unix_ns: u64,
     /// The boot it happened in (/proc/sys/kernel/random/boot_id): a reboot forgets every knob.
     pub boot_id: String,
@@ -39,7 +39,7 @@ pub enum Record {
     Begin(Header),
     /// A change that is about to be made.
     Pending {
-        /// Its number in the session, from 0.
+        /// Number of the change in the session, from 0.
         step: u32,
         /// The change; `old` is the value read just before.
         change: Change,
@@ -55,7 +55,7 @@ pub enum Record {
         step: u32,
         /// The findings and actions of undo.
         note: String,
-        /// In nanoseconds since the epoch; none in journals of earlier versions.
+        /// Time in nanoseconds since the epoch; none in journals of earlier versions.
         #[serde(default)]
         at_unix_ns: Option<u64>,
     },

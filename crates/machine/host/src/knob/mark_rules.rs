@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{netlink::Netlink, stack::nft};
 
-/// Their table, of the family inet.
+/// Table of the rules, of the family inet.
 const TABLE: &str = "evenkeel_route";
 const CHAIN: &str = "forward";
-/// There is no such table.
+/// Value while there is no such table.
 pub const ABSENT: &str = "absent";
-/// There is one that evenkeel did not make.
+/// Value while there is such a table that evenkeel did not make.
 const OTHER: &str = "other rules";
 
 /// The two lines for nft: a chain behind those that filter, and the rule.

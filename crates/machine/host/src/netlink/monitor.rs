@@ -91,7 +91,7 @@ impl Monitor {
         Self::with_buffer(RECEIVE_BYTES)
     }
 
-    /// The same with so many bytes for what was not read yet.
+    /// Opens a monitor with a receive buffer of so many bytes.
     pub fn with_buffer(bytes: usize) -> io::Result<Self> {
         let route = Listener::open(SockProtocol::NetlinkRoute, &ROUTE_GROUPS, bytes)?;
         let listeners = std::iter::once(route).chain(nftables(bytes)?).collect();

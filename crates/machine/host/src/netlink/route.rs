@@ -66,7 +66,7 @@ const NUD_FAILED: u16 = 0x20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     pub address: IpAddr,
-    /// Its length in bits.
+    /// Length of the prefix in bits.
     pub length: u8,
 }
 
@@ -82,11 +82,11 @@ pub struct Address {
 pub enum RouteKind {
     /// Through a next hop.
     Unicast,
-    /// To this machine.
+    /// A route to this machine.
     Local,
-    /// To all on the link, and to this machine.
+    /// A route to all on the link, and to this machine.
     Broadcast,
-    /// To this machine as one of several.
+    /// A route to this machine as one of several.
     Anycast,
     Multicast,
     /// Dropped silently.
@@ -107,7 +107,7 @@ pub struct Hop {
     pub ifindex: Option<u32>,
     /// The neighbour to send to; none: the destination itself is on the link. It may be of the other IP version.
     pub gateway: Option<IpAddr>,
-    /// Its share among the hops.
+    /// Share of the hop in the packets.
     pub weight: u16,
     /// The kernel sends nothing there: the interface is down or has no carrier.
     pub is_dead: bool,
@@ -123,7 +123,7 @@ pub struct Route {
     pub is_partial: bool,
     /// Lower is preferred among those for the same prefix.
     pub metric: u32,
-    /// Its maker, by the kernel's number (RTPROT_…).
+    /// Origin of the route, by the kernel's number (RTPROT_…).
     pub protocol: u8,
     pub kind: RouteKind,
     /// The ways to go on; several share the packets.
@@ -152,13 +152,13 @@ pub enum RuleAction {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// For IPv6, not IPv4.
+    /// True for IPv6, false for IPv4.
     pub v6: bool,
     /// Rules are asked in this order.
     pub preference: u32,
-    /// Their source; none: any.
+    /// Source of the packets; none: any.
     pub from: Option<Prefix>,
-    /// Their destination; none: any.
+    /// Destination of the packets; none: any.
     pub to: Option<Prefix>,
     /// The interface that they came by (`lo`: from this machine).
     pub iif: Option<String>,
@@ -183,7 +183,7 @@ impl Rule {
 pub struct Neighbour {
     pub ifindex: u32,
     pub address: IpAddr,
-    /// Its hardware address; empty as long as it is not known.
+    /// Hardware address of the neighbour; empty as long as it is not known.
     pub lladdr: Vec<u8>,
     /// The kernel's state (NUD_…).
     pub state: u16,

@@ -16,7 +16,7 @@ use crate::picture::{Host, Nic, QueueRole};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueCpu {
     pub cpu: u32,
-    /// Its worth; none where it was not chosen.
+    /// Tier of the CPU; none where it was not chosen.
     pub tier: Option<Tier>,
     pub why: String,
 }

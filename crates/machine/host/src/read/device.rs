@@ -8,7 +8,7 @@ use crate::{role::is_pci_address, root::Root};
 #[derive(Debug, Default)]
 pub(super) struct Device {
     pub(super) driver: Option<String>,
-    /// Its PCI address, or else its folder's name.
+    /// PCI address of the device, or else its folder's name.
     pub(super) bus: Option<String>,
     /// The folder of the device itself: for virtio not the PCI function's.
     pub(super) folder: String,

@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 20_000;
 /// A group with a limit on CPU time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limited {
-    /// Its path below the mount point.
+    /// Path of the group below the mount point.
     pub group: String,
     /// The limit in CPUs: 0.5 is half of one.
     pub cpus: f64,
@@ -23,7 +23,7 @@ pub struct Limited {
     pub periods: u64,
     /// Periods in which it was held back.
     pub throttled: u64,
-    /// Its processes, on the live machine only.
+    /// Processes of the group, on the live machine only.
     #[serde(skip)]
     pub processes: Vec<u32>,
 }

@@ -67,7 +67,7 @@ pub enum Preemption {
 }
 
 impl Preemption {
-    /// Its name, as the parameter `preempt=` has it.
+    /// Name of the model, as the parameter `preempt=` has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",

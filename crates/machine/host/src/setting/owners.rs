@@ -20,7 +20,7 @@ pub struct Owner {
     /// The kind of its socket: `tcp`, `udp`, `packet`, `xdp`.
     pub kinds: BTreeSet<&'static str>,
     pub sockets: usize,
-    /// Its nice value, -20 (first) to 19.
+    /// Nice value of the process, -20 (first) to 19.
     pub nice: i32,
     /// Its scheduling policy: 0 other, 1 FIFO, 2 round robin, 3 batch, 5 idle, 6 deadline.
     pub policy: u32,

@@ -11,7 +11,7 @@ const CPU: &str = "sys/devices/system/cpu";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdleState {
     pub index: u32,
-    /// Its name, such as `C6`.
+    /// Name of the state, such as `C6`.
     pub name: String,
     /// Microseconds to leave it.
     pub exit_latency_us: u64,

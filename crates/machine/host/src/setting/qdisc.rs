@@ -21,7 +21,7 @@ const INGRESS: u32 = 0xffff_fff1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Qdisc {
     pub ifindex: u32,
-    /// Its kind, such as `fq_codel`.
+    /// Kind of the discipline, such as `fq_codel`.
     pub kind: String,
     /// True for the root of an interface's transmit side.
     pub is_root: bool,

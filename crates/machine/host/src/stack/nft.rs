@@ -62,7 +62,7 @@ pub struct RuleKey {
 pub struct Chain {
     /// Hook of the chain (`prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`); none for a chain that others call.
     pub hook: Option<String>,
-    /// Its place among the chains of the hook: lower is earlier.
+    /// Priority among the chains of the hook: lower is earlier.
     pub priority: i32,
     /// `filter`, `nat` or `route`.
     pub kind: String,

@@ -14,9 +14,9 @@ pub struct NicLoss {
     /// The queue; none for the whole interface.
     pub queue: Option<u32>,
     pub class: LossClass,
-    /// Its relation to the counters of the interface.
+    /// Relation of the count to the counters of the interface.
     pub counted: Counted,
-    /// On the transmit side.
+    /// True for the transmit side.
     pub tx: bool,
     pub packets: u64,
 }

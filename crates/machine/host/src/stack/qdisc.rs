@@ -47,7 +47,7 @@ impl QdiscKey {
 /// The counts of a queueing discipline or class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Qdisc {
-    /// Its kind, such as `fq_codel`.
+    /// Kind of the discipline, such as `fq_codel`.
     pub kind: String,
     pub bytes: u64,
     pub packets: u64,

@@ -41,7 +41,7 @@ const TCP_SOCKETS_MAX: u64 = 20_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     pub pid: u32,
-    /// Its name, at most 15 characters.
+    /// Name of the process, at most 15 characters.
     pub comm: String,
 }
 
@@ -61,13 +61,13 @@ pub struct PacketTap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
     pub kind: SocketKind,
-    /// Its own address; none for AF_PACKET.
+    /// Local address; none for AF_PACKET.
     pub local: Option<SocketAddr>,
     /// The other end, where it is connected.
     pub remote: Option<SocketAddr>,
     /// The interface it is bound to; 0 for all.
     pub ifindex: u32,
-    /// Its inode; 0 for a connection that no process holds.
+    /// Inode of the socket; 0 for a connection that no process holds.
     pub inode: u32,
     pub uid: u32,
     /// Bytes waiting to be read; for a listener the connections that wait to be accepted.
@@ -124,9 +124,9 @@ impl Socket {
 /// Identity of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SocketKey {
-    /// Its cookie: the number that BPF programs see too.
+    /// The socket's cookie: the number that BPF programs see too.
     Cookie(u64),
-    /// Its inode, of one that only the text files told of.
+    /// The inode of a socket that only the text files told of.
     Inode(u32),
 }
 

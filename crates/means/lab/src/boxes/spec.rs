@@ -85,7 +85,7 @@ pub enum Sink {
     /// To [`NOBODY`](super::NOBODY)'s MAC address: counted by the interface, seen by taps, dropped by the stack.
     #[default]
     Discard,
-    /// To the receiver's stack, at one address.
+    /// Frames go to the receiver's stack, at one address.
     Host,
 }
 

@@ -13,7 +13,7 @@ pub struct Cores {
     pub sender: u32,
     /// Of the box: one for the frames of each direction, where there are two.
     pub of_box: Vec<u32>,
-    /// Of the receiving ends.
+    /// Cores of the receiving ends.
     pub receiver: Vec<u32>,
     /// True if the box receives on its first core alone, and its second one forwards what the first hands over.
     pub hands_over: bool,

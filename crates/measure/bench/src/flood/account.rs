@@ -12,10 +12,10 @@ const NOT_TAKEN: &str = "tx_dropped";
 
 /// All counters at one moment.
 pub(super) struct Snapshot {
-    /// Of the clients' and the flood's end.
+    /// Counters of the clients' and the flood's end.
     net: Counters,
     host: Counters,
-    /// Of a gateway's two interfaces, the outer one first.
+    /// Counters of a gateway's two interfaces, the outer one first.
     gate: Option<(Counters, Counters)>,
     /// Of the interface where the flood begins its way to a gateway of rings.
     relay: Option<Counters>,

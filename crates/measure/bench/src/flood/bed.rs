@@ -32,7 +32,7 @@ pub(super) struct Bed {
 /// A gateway between `near` and `far`.
 pub(super) struct Gate {
     pub(super) ns: Namespace,
-    /// Its end of the link to `near`, …
+    /// The gateway's end of the link to `near`, …
     pub(super) outer: VethEnd,
     /// … and of that to `far`.
     pub(super) inner: VethEnd,

@@ -54,7 +54,7 @@ impl FloodCores {
         [self.generator, self.clients, self.receive, self.server]
     }
 
-    /// In the words of a report.
+    /// The cores in the words of a report.
     pub(super) fn arrangement(&self) -> Arrangement {
         let clients = if self.clients == self.generator {
             "the clients (nice -20; while one of them sends the flood pauses, so that under overload they lose less than it does)"

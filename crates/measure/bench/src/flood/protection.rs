@@ -11,7 +11,7 @@ use crate::BenchError;
 pub struct Place<'a> {
     /// The namespace of the host under attack, or of the gateway in front of it.
     pub host: &'a NamespaceHandle,
-    /// Its interface; of a gateway the one where the flood comes from.
+    /// Interface of the host; of a gateway the one where the flood comes from.
     pub interface: &'a str,
     /// A gateway's interface to the host.
     pub inner: Option<&'a str>,
@@ -35,7 +35,7 @@ pub enum Layout {
 /// The name of a protection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// Its key on the command line.
+    /// Key of the protection on the command line.
     pub key: &'static str,
     pub name: &'static str,
     /// A description, in a sentence.
@@ -50,7 +50,7 @@ impl About {
 
 /// A way to protect a host. Each point of a run starts it anew, in a host of its own.
 pub trait Protection: Sync {
-    /// Its name and description.
+    /// Name and description of the protection.
     fn about(&self) -> About;
     /// Its settings in the host, as commands or lines of files, for either version of IP.
     fn settings(&self, ipv6: bool) -> Vec<String>;
@@ -63,7 +63,7 @@ pub trait Protection: Sync {
 
 /// A protection at work, until it is stopped or dropped.
 pub trait Protecting {
-    /// Its counters since it was started.
+    /// Counters of the protection since it was started.
     fn counters(&mut self) -> Result<Vec<Counter>, BenchError>;
 
     fn stop(self: Box<Self>) -> Result<(), BenchError>;

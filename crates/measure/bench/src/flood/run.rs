@@ -75,7 +75,7 @@ pub struct FloodConfig {
     pub rates: Vec<Rate>,
     pub connects: u32,
     pub connects_per_s: f64,
-    /// From the beginning of a connection to its answer.
+    /// Time from the beginning of a connection to its answer.
     pub patience: Duration,
     /// The time from the start of the flood to the first connection.
     pub head_start: Duration,

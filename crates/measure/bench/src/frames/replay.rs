@@ -46,7 +46,7 @@ pub struct Replay {
 pub struct LeftOut {
     /// Not IP, or damaged.
     pub not_ip: u64,
-    /// Of the other IP version.
+    /// Frames of the other IP version.
     pub other_version: u64,
     pub fragments: u64,
     /// Neither UDP nor TCP.

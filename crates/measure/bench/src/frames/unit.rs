@@ -98,7 +98,7 @@ pub(super) struct Unit {
     pub(super) data_len: usize,
     /// 0 forward, 1 backward.
     pub(super) direction: u8,
-    /// Its flow's number within the direction.
+    /// Number of the flow within the direction.
     pub(super) flow: u32,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct Unit {
 struct Part {
     /// The offset in the datagram, in bytes.
     offset: usize,
-    /// Its bytes of the datagram.
+    /// Bytes of the datagram in this part.
     len: usize,
     /// True if it is one of several.
     fragment: bool,

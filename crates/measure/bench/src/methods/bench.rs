@@ -98,7 +98,7 @@ impl Bench<'_> {
         self.attempt_with(order, None)
     }
 
-    /// The same with something done meanwhile.
+    /// An attempt with something done meanwhile.
     pub(crate) fn attempt_with(
         &mut self,
         order: &Order,

@@ -7,7 +7,7 @@ use model::bench::{Aftermath, Counts, Delays, FrameSpec, Observation, Pacing, Tr
 use super::Bench;
 use crate::{BenchError, Drain, Load, Meanwhile, Order, Patience, Tester};
 
-/// As `quick` has it.
+/// The drain of the preset `quick`.
 const DRAIN: Drain = Drain { quiet: Duration::ZERO, longest: Duration::from_secs(10), slack: 0.03 };
 
 /// The box, and the tester around it. Units go forward alone.
@@ -23,7 +23,7 @@ pub(crate) struct SimBox {
     pub(crate) lose_one_in: u64,
     /// Delay of a unit one way, and of each way of a probe.
     pub(crate) delay_ns: f64,
-    /// The same of an idle box, where it differs.
+    /// That delay of an idle box, where it differs.
     pub(crate) idle_ns: f64,
     /// The delay that each further trial adds.
     pub(crate) drift_ns: f64,
@@ -45,7 +45,7 @@ pub(crate) struct SimBox {
     pub(crate) loops: bool,
     /// The trial from which on nothing is forwarded.
     pub(crate) dead_from: u32,
-    /// So many trials cannot be believed.
+    /// Number of trials that cannot be believed.
     pub(crate) void_trials: u32,
     /// Units of the trial before that are still in it.
     pub(crate) left_units: u64,

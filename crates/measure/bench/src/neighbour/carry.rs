@@ -126,14 +126,14 @@ struct Carry<'a> {
 
 struct Standing {
     key: String,
-    /// Its place among the boxes of the run.
+    /// Place of the box in the run.
     at: usize,
     made: StandingBox,
     /// Threads that were there before the box was.
     before: BTreeSet<u32>,
-    /// Once the throughput is known.
+    /// Threads and rates of the quiet box, once the throughput is known.
     quiet: Option<(BoxThreads, Rates)>,
-    /// Of each condition, round by round.
+    /// Readings of each condition, round by round.
     readings: Vec<Vec<Reading>>,
 }
 

@@ -15,7 +15,7 @@ use crate::Cores;
 /// Measures that are named rather than counted.
 const NAMED_MAX: usize = 2;
 
-/// On the origin of the figures.
+/// Notes on the origin of the figures.
 pub(super) fn notes(plan: &Plan, cores: &Cores, guests: Option<&Guests>) -> Vec<String> {
     let mut notes = vec![
         "In each round every condition has its turn, in an order drawn anew; a cost is the mean difference from the quiet box of the same round, with its 95 % interval (Student's t)".to_owned(),

@@ -20,7 +20,7 @@ use crate::{
 
 /// A guest answers within this time, also where its CPU is taken.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Its memory besides a neighbour's dose, in MiB.
+/// Memory of a guest besides a neighbour's dose, in MiB.
 const MEMORY_MIB: u32 = 512;
 /// Memory of this machine that a guest uses besides the dose, in MB, with what QEMU has for itself.
 pub(super) const OVERHEAD_MB: f64 = 1024.0;
@@ -40,7 +40,7 @@ pub struct Guests {
     kernel: Kernel,
     root: Root,
     accel: Accel,
-    /// Why KVM carries none.
+    /// Reason why KVM carries no guest.
     emulation_reason: Option<String>,
 }
 

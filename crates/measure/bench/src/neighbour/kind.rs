@@ -93,7 +93,7 @@ impl Neighbour {
         }
     }
 
-    /// Its work has files.
+    /// True if the neighbour's work has files.
     pub(super) fn writes_files(&self) -> bool {
         matches!(self.kind, Kind::Io | Kind::Set) && self.dose > 0.0
     }
@@ -154,9 +154,9 @@ keyed! {
 /// The place of a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Spot {
-    /// On the cores of the box.
+    /// The cores of the box.
     Box,
-    /// On their hardware siblings.
+    /// The hardware siblings of the cores of the box.
     Sibling,
     Other,
 }
@@ -171,13 +171,13 @@ keyed! {
 pub enum Remedy {
     /// Nothing: its threads are scheduled like the neighbour's.
     None,
-    /// Its threads have nice -20.
+    /// The box's threads have nice -20.
     Nice,
     /// The neighbour is confined to the other CPUs.
     Cpuset,
-    /// Its threads run before all others (SCHED_FIFO).
+    /// The box's threads run before all others (SCHED_FIFO).
     Fifo,
-    /// Its receive threads (NAPI's) run on another core.
+    /// The box's receive threads (NAPI's) run on another core.
     ThreadedNapi,
     /// The neighbour has a tenth of a CPU.
     Quota,
@@ -189,7 +189,7 @@ keyed! {
 }
 
 impl Remedy {
-    /// What it does, in a sentence.
+    /// The effect of the remedy, in a sentence.
     pub fn what(self) -> &'static str {
         match self {
             Self::None => "the box's threads have nice 0, as the neighbour's",

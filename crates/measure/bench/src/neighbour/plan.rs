@@ -174,7 +174,7 @@ fn why_not(remedy: Remedy, others: &CpuSet) -> Option<&'static str> {
     }
 }
 
-/// Why a neighbour with a remedy says nothing.
+/// Reason why a neighbour with a remedy says nothing.
 fn senseless(placed: &Placed, remedy: Remedy) -> Option<&'static str> {
     match (placed.neighbour.kind, placed.spot, remedy) {
         (Kind::Traffic, _, Remedy::Cpuset | Remedy::Quota) if placed.form == Form::Process => {

@@ -64,7 +64,7 @@ fn throughput(way: &Configuration) -> String {
     format!("{} {least}{pps}{gain}", name(way))
 }
 
-/// Why a way has no throughput.
+/// Reason why a way has no throughput.
 fn without(way: &Configuration) -> &'static str {
     match way.rounds.last().map(|r| &r.verdict) {
         Some(Verdict::Nothing) => "lets nothing through",

@@ -38,7 +38,7 @@ impl Forwarding {
     /// All of them, in their order.
     pub const ALL: [Self; 4] = [Self::None, Self::Standard, Self::Routed, Self::Stateful];
 
-    /// Its word on the command line and in files.
+    /// Name on the command line and in files.
     pub fn key(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -100,14 +100,14 @@ pub enum What {
     Ceiling { cores: u32 },
     /// Throughput, latency, memory and CPU time of a way, in a round.
     Round {
-        /// From 0.
+        /// Number of the round, from 0.
         round: u32,
         /// The way, by its place in the plan.
         way: usize,
     },
     /// The loads of a way that have their turn in a pass.
     Loads {
-        /// From 0.
+        /// Number of the pass, from 0.
         pass: u32,
         /// The way, by its place in the plan.
         way: usize,

@@ -38,7 +38,7 @@ pub struct Saved {
 }
 
 impl Begun {
-    /// In the words of a report.
+    /// The step in the words of a report.
     fn unfinished(&self) -> Unfinished {
         let StepId { mode, frame, what } = self.step.clone();
         Unfinished { mode, frame, test: what.to_string(), trials: self.trials.len() as u32 }

@@ -30,7 +30,7 @@ pub struct ResetWay {
 pub struct Settings {
     /// The preset, overrides included.
     pub preset: Preset,
-    /// Its name, or `custom` when something was overridden.
+    /// Name of the preset, or `custom` when something was overridden.
     pub name: String,
     /// True if the box is watched in each trial.
     pub observe: bool,

@@ -49,7 +49,7 @@ pub struct Search {
     min: u64,
     max: u64,
     loads: Loads,
-    /// For each goal what was spent on it.
+    /// Effort that was spent on each goal.
     spent: Vec<Spent>,
 }
 
@@ -58,7 +58,7 @@ pub struct Search {
 struct Spent {
     trials: u32,
     seconds: f64,
-    /// As the duration sum counts them.
+    /// Seconds as the duration sum counts them.
     weight: f64,
 }
 

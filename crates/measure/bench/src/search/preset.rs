@@ -11,7 +11,7 @@ use crate::Drain;
 pub struct Preset {
     /// `quick`, `study`, `rfc2544` or `mlr`.
     pub name: &'static str,
-    /// In a sentence, for help and report.
+    /// A sentence about the preset, for help and report.
     pub what: &'static str,
     /// The goals of the search for the throughput, the main one first.
     pub goals: Vec<Goal>,
@@ -84,7 +84,7 @@ pub struct LatencyOrder {
     pub probes_every: Duration,
     pub probes: u32,
     pub series: u32,
-    /// So many of them, those with the lowest means, are the result.
+    /// Number of series, those with the lowest means, that are the result.
     pub best: u32,
     /// A series agrees with itself when its quartiles lie at most this share of its median apart.
     pub agreement: f64,
@@ -99,7 +99,7 @@ pub struct LatencyOrder {
 pub struct RecoveryOrder {
     /// The overload, as a multiple of the throughput (RFC 2544: 1.1).
     pub overload: f64,
-    /// Its length (RFC 2544: at least 60 s).
+    /// Length of the overload (RFC 2544: at least 60 s).
     pub overloaded: Duration,
     /// The load afterwards, as a share of the overload (RFC 2544: 0.5).
     pub after: f64,

@@ -35,7 +35,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    /// In words; `goal` is named where there are several.
+    /// The reason in words; `goal` is named where there are several.
     pub(super) fn text(&self, goal: Option<&str>) -> String {
         let pps = |n: u64| units::pps(n as f64);
         let text = match *self {

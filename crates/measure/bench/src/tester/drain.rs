@@ -75,7 +75,7 @@ fn in_time(
 /// A box that is empty, as far as can be told from outside.
 pub(super) struct Emptied {
     counts: [BenchRxCounts; 2],
-    /// From the beginning to the last arrival that was seen.
+    /// Time from the beginning to the last arrival that was seen.
     drained: Duration,
     /// Otherwise it was given up.
     pub(super) empty: bool,

@@ -32,7 +32,7 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    /// On interfaces of so many queues.
+    /// A bed on interfaces of so many queues.
     pub(super) fn new(conditions: Conditions, queues: u32) -> Result<Self, MessagesError> {
         let lab = Lab::new("linkbench")?;
         let spaces = [lab.namespace("a")?, lab.namespace("b")?];

@@ -56,7 +56,7 @@ pub fn carry_out(plan: &Plan, machine: Machine, control: &mut Control<'_>) -> Re
     carry_out_at(Site::Lab(None), plan, machine, control)
 }
 
-/// The same at a site.
+/// [`carry_out`] at a site.
 pub(super) fn carry_out_at(
     site: Site,
     plan: &Plan,

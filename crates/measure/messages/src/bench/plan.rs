@@ -34,7 +34,7 @@ const CROWD: (u32, u32) = (1_000, 8);
 pub enum Transport {
     /// The native interface, by rings out of the XDP hook.
     Link,
-    /// The same by packet sockets.
+    /// The native interface, by packet sockets.
     LinkSockets,
     /// Frames by AF_PACKET, without any protocol: those that are lost stay lost.
     Packet,
@@ -52,7 +52,7 @@ impl Transport {
     pub const ALL: [Self; 7] =
         [Self::Link, Self::LinkSockets, Self::Packet, Self::Xdp, Self::Udp, Self::Tcp, Self::Broker];
 
-    /// Its name in a run.
+    /// Name of the transport in a run.
     pub fn key(self) -> &'static str {
         match self {
             Self::Link => "link",

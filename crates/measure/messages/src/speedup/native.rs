@@ -26,7 +26,7 @@ const WHO: &str = "link";
 
 pub(super) struct Native {
     engine: Engine<Raw>,
-    /// To each node; none to itself.
+    /// Connections to each node; none to this one.
     handles: Vec<Option<Handle>>,
     place: Vec<u8>,
 }

@@ -20,7 +20,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// Its name in a run.
+    /// Name of the transport in a run.
     pub fn key(self) -> &'static str {
         match self {
             Self::Link => "link",
@@ -28,7 +28,7 @@ impl Transport {
         }
     }
 
-    /// Its name as people write it.
+    /// Name of the transport as people write it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Link => "link",

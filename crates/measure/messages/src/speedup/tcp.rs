@@ -26,7 +26,7 @@ const WHO: &str = "TCP";
 const SERVE_PERIOD: Duration = Duration::from_millis(1);
 
 pub(super) struct Tcp {
-    /// To each node; none to itself.
+    /// Connections to each node; none to this one.
     streams: Vec<Option<TcpStream>>,
     place: Vec<u8>,
 }

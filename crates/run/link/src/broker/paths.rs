@@ -31,7 +31,7 @@ fn root() -> PathBuf {
 pub struct Paths(Home);
 
 impl Paths {
-    /// Of this network namespace, which has one broker.
+    /// Paths of this network namespace, which has one broker.
     pub fn here() -> Self {
         Self(Home::new(KIND, &root(), host::namespace::own().unwrap_or(0)))
     }

@@ -76,7 +76,7 @@ pub(super) struct Traffic {
 /// The broker's reply to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// With the end of a pair that replaces the socket.
+    /// The reply carries the end of a pair that replaces the socket.
     End,
     /// The socket stays as it is.
     Tcp,

@@ -171,7 +171,7 @@ fn effective_user(status: &str) -> Option<Uid> {
     Some(Uid::from_raw(users.split_whitespace().nth(1)?.parse().ok()?))
 }
 
-/// Where a result goes.
+/// A place in the caller's memory to which a result is written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     at: usize,

@@ -52,7 +52,7 @@ pub fn run(program: &OsStr, args: &[OsString], sockets: &dyn Sockets) -> Result<
     result.and_then(|code| restored.map(|()| code))
 }
 
-/// With the signals blocked, so that they come by a descriptor.
+/// Runs the program with the signals blocked, so that they come by a descriptor.
 fn run_blocked(
     program: &OsStr,
     args: &[OsString],

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 /// Effect of pending signals on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Interruption {
-    /// There is none to take.
+    /// No signal is pending.
     None,
     /// The thread takes a signal: as in the kernel, the call begins again or fails with EINTR, as the handler was set.
     Certain,

@@ -14,9 +14,9 @@ use crate::error::ShieldError;
 /// The part of the kernel in which frames cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Datapath {
-    /// By XDP in the driver, before anything merges or changes them.
+    /// XDP in the driver, before anything merges or changes frames.
     Native,
-    /// By XDP on finished socket buffers.
+    /// XDP on finished socket buffers.
     Generic,
     Ring,
 }

@@ -103,7 +103,7 @@ pub struct Ring {
     counts: Arc<Vec<Counts>>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
-    /// Of the interfaces, whatever they are called now.
+    /// Indices of the interfaces, whatever they are called now.
     indices: [u32; 2],
     holds: Vec<StackHold>,
     losses: Losses,

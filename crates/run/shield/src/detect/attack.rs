@@ -42,9 +42,9 @@ pub struct Look<'a> {
 
 #[derive(Debug, Clone)]
 pub struct Attack {
-    /// From 1.
+    /// Number of the attack, from 1.
     pub number: u64,
-    /// As it is now believed to be.
+    /// The attack as it is now believed to be.
     pub finding: Finding,
     /// No limit is exceeded but what the machine takes in: it may be that its users want more than that.
     busy_alone: bool,
@@ -55,14 +55,14 @@ pub struct Attack {
     packets: u64,
     steps: Steps,
     judgement: Judgement,
-    /// Its ladder is another one by now: the next look begins it.
+    /// The ladder has changed: the next look begins it anew.
     anew: bool,
 }
 
 /// The steps that were taken, and their rules.
 #[derive(Debug, Clone, Default)]
 struct Steps {
-    /// Their number against each form that the attack has had.
+    /// Number of steps against each form that the attack has had.
     taken: BTreeMap<(AttackClass, Kind), usize>,
     /// Rules that act, of all steps so far.
     acting: Vec<Rule>,
@@ -390,7 +390,7 @@ impl Attack {
         None
     }
 
-    /// Its summary, once it is over.
+    /// Summary of an attack that is over.
     pub fn end(&self) -> Happened {
         Happened::Ended {
             duration_s: (self.last_above - self.began).as_secs_f64(),

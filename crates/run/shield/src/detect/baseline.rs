@@ -41,7 +41,7 @@ pub enum LimitOrigin {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limit {
-    /// Per second.
+    /// The measure per second.
     pub rate: f64,
     pub of: LimitOrigin,
 }
@@ -134,7 +134,7 @@ impl Baseline {
         self.deviation.get(measure)
     }
 
-    /// As it was learned before.
+    /// A baseline that was learned before.
     pub(super) fn of(mean: Rates, deviation: Rates, learned: Duration) -> Self {
         Self { mean, short: mean, deviation, learned, ceiling: None }
     }

@@ -40,7 +40,7 @@ pub struct Finding {
     pub fragments: bool,
     /// Its heavy sources, heaviest first, [`FEW_SOURCES_MAX`] at most, with their parts of it.
     pub sources: Vec<(Prefix, f64)>,
-    /// Its source ports, for a reflection.
+    /// Source ports of a reflection.
     pub ports: Vec<u16>,
     /// TCP or UDP is a part of it that matters: what could be of a connection.
     pub connects: bool,

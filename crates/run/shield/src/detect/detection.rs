@@ -55,7 +55,7 @@ pub struct Detection {
 struct Last {
     /// Packets of the interface.
     packets: u64,
-    /// Of the mitigations' rules.
+    /// Counts of the mitigations' rules.
     rules: HashMap<String, RuleCount>,
     /// The moment at which they were read.
     at: Instant,

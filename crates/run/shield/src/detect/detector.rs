@@ -322,7 +322,7 @@ fn is_remembered(packet: &Packet) -> bool {
 #[derive(Debug, Clone, Copy)]
 pub struct State<'a> {
     pub prefix: Prefix,
-    /// Of the last look.
+    /// Rates of the last look.
     pub rates: Rates,
     /// Seconds until limits that are learned count; 0: they do, or none are learned.
     pub learning_s: f64,

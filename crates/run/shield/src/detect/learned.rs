@@ -20,19 +20,19 @@ pub struct Learned {
     version: u32,
     /// CLOCK_MONOTONIC in seconds when it was written down: of this boot, as the file is.
     at_s: f64,
-    /// By prefix, as `ADDRESS/LENGTH`.
+    /// Usual rates by prefix, as `ADDRESS/LENGTH`.
     prefixes: BTreeMap<String, Usual>,
 }
 
-/// Of one prefix.
+/// Usual rates of one prefix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Usual {
     /// Seconds for which it was learned.
     learned_s: f64,
-    /// Per second.
+    /// Means per second.
     mean: BTreeMap<Measure, f64>,
-    /// Per second.
+    /// Deviations per second.
     deviation: BTreeMap<Measure, f64>,
 }
 

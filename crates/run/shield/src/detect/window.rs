@@ -11,7 +11,7 @@ use rules::packet::Packet;
 pub struct Window {
     /// Since the last look.
     pub time: Duration,
-    /// By the number of the protected prefix.
+    /// Counts by the number of the protected prefix.
     pub prefixes: Vec<Counts>,
     /// Packets that were picked at random, with the number of their prefix.
     pub samples: Vec<(usize, Packet)>,
@@ -31,7 +31,7 @@ pub struct Window {
 pub struct Rates(pub [f64; Measure::ALL.len()]);
 
 impl Rates {
-    /// Of what came within `time`.
+    /// Rates of what arrived within `time`.
     pub fn of(counts: &Counts, time: Duration) -> Self {
         let seconds = time.as_secs_f64().max(1e-3);
         Self(Measure::ALL.map(|m| counts.measure(m) as f64 / seconds))

@@ -36,7 +36,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// For what is asked for. Between two interfaces there is none.
+    /// The choice for these settings. Between two interfaces there is none.
     pub(super) fn start(settings: &Settings) -> Self {
         let mut choice = Self { hooks: Hooks::open(), now: None, until_ns: 0 };
         choice.now = choice.look(settings, false);

@@ -38,7 +38,7 @@ pub struct NextRules<'a> {
 pub enum Changed {
     /// The file, or something that programs go by.
     All,
-    /// There are new rules against an attack that goes on: nothing else.
+    /// New rules against an attack that goes on: nothing else.
     Attack,
     /// Rules against attacks are withdrawn: nothing else.
     Withdrawn,

@@ -50,9 +50,9 @@ pub struct ShieldService<P> {
     checked_at: Instant,
     /// A command was carried out, whose messages are to be emitted.
     is_due: bool,
-    /// At the end the shield stays where it is.
+    /// True if the shield stays where it is when the process ends.
     leave: bool,
-    /// Whoever has asked for the end.
+    /// Receiver of the answer to the command that ends the shield.
     end_to: Option<Sender<Answer>>,
     emit: Box<dyn FnMut(Message)>,
 }

@@ -15,7 +15,7 @@ const ACK: &str = "ack";
 /// Sources of each family that are remembered to exist: about 20 MB each.
 const KNOWN_SOURCES_MAX: u32 = 1 << 18;
 
-/// How challenged SYNs are answered, and what that takes beside the program.
+/// The way in which challenged SYNs are answered, and what that takes beside the program.
 #[derive(Debug)]
 pub(super) struct SynAnswers {
     pub(super) choice: Choice,
@@ -124,7 +124,7 @@ fn accepted(settings: &Settings) -> bool {
     settings.paths.pins.join(ACK).exists()
 }
 
-/// Removes that program.
+/// Removes the program that makes connections of cookies.
 pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
     let path = settings.paths.pins.join(ACK);
     match fs::remove_file(&path) {

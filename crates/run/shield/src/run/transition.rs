@@ -21,9 +21,9 @@ const KEEP_PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// By the kernel's program, on each CPU.
+    /// The kernel's program counts, on each CPU.
     Kernel,
-    /// By so many threads of this process.
+    /// A number of threads of this process count.
     Threads(usize),
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Transition {
 }
 
 impl Transition {
-    /// To what `file` protects, and why limits are learned anew.
+    /// The transition to what `file` protects, and why limits are learned anew.
     pub(crate) fn to(
         file: &RuleFile,
         now: Option<&Detection>,

@@ -7,7 +7,7 @@ use serve::unit::Unit;
 
 /// Capabilities that the shield needs: programs and maps, tracing helpers of them, interfaces.
 pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
-/// For packet sockets.
+/// The capability that packet sockets need.
 const RING_CAPABILITY: &str = "CAP_NET_RAW";
 
 /// The text of a unit that runs `program` with `arguments` (behind `shield run`) for `interface`, or two as `A,B`; `rings`: by packet sockets.

@@ -17,7 +17,7 @@ pub(super) struct Wake {
     monitor: Option<Monitor>,
     /// The rules may have changed since they were looked at last.
     changed: bool,
-    /// Until then they are not looked at again.
+    /// Time before which they are not looked at again.
     rests_until: Instant,
 }
 

@@ -41,7 +41,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Xdp {
     pub(super) shared: Arc<ShieldShared>,
-    /// Its place on each interface; none: no program was loaded yet.
+    /// The shield's place on each interface; none: no program was loaded yet.
     pub(super) links: Vec<ShieldLink>,
     /// Programs are in these paths.
     attached: bool,
@@ -54,7 +54,7 @@ pub struct Xdp {
     /// The program of the rules that hold without mitigations, while it is of use.
     calm: Option<Arc<Shield>>,
     holds_calm: bool,
-    /// Of the rules that hold, until it is done.
+    /// The remaining work of the active rules, until it is done.
     rest: Option<Rest>,
     _heartbeat: Worker,
 }
@@ -410,7 +410,7 @@ impl Programs for Xdp {
 }
 
 impl PlaneStatus {
-    /// Of a program that is attached, whether or not somebody controls it.
+    /// Status of a program that is attached, whether or not somebody controls it.
     pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
         let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());
         let (mode, program_id) = (link.mode().to_string(), link.program_id());

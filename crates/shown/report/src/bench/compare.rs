@@ -58,7 +58,7 @@ fn ratio(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * ratio)
 }
 
-/// Its word, none where there is nothing to compare.
+/// The change's judgement in a word, none where there is nothing to compare.
 fn judgement(change: &Change) -> String {
     if change.judgement == Judgement::NotJudged && change.ratio.is_none() {
         return String::new();

@@ -121,7 +121,7 @@ impl<'a> Figures<'a> {
         if self.0.setup.bidirectional { "total of both directions" } else { "one direction" }
     }
 
-    /// Why the run is not whole, and what was begun.
+    /// Reason why the run is not whole, and what was begun.
     pub(crate) fn partial(self) -> Option<(&'a str, Option<&'a Unfinished>)> {
         match &self.0.status {
             Status::Partial { reason, begun } => Some((reason, begun.as_ref())),

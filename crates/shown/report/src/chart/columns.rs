@@ -15,7 +15,7 @@ pub(crate) struct Column {
     /// The name below it.
     pub(crate) over: String,
     pub(crate) value: f64,
-    /// From where to where the value may lie.
+    /// Bounds within which the value may lie.
     pub(crate) interval: Option<(f64, f64)>,
     pub(crate) hatched: bool,
 }

@@ -18,7 +18,7 @@ const STACK: f64 = 24.0;
 /// The axis below bars, in the unit of their labels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Axis {
-    /// From zero, each number with this behind it.
+    /// Numbers from zero, each with this text behind it.
     Numbers(&'static str),
     Rates,
     /// Nanoseconds. Logarithmic where the longest bar would hide the others.

@@ -23,7 +23,7 @@ use crate::{
 
 /// Keys and what they do.
 const KEYS: [&str; 6] = ["q end", "s standard", "f fast path", "p hold", "↑ ↓ reasons", "? help"];
-/// The same at length.
+/// Keys and what they do, at length.
 const HELP: [&str; 9] = [
     "q end the fast path (asks first)",
     "s mode standard: the kernel alone, at once",

@@ -23,7 +23,7 @@ use crate::{
 
 /// Keys and what they do.
 const KEYS: [&str; 6] = ["q end", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
-/// The same at length.
+/// Keys and what they do, at length.
 const HELP: [&str; 6] = [
     "q end the shield (asks first)",
     "r read the rules again",

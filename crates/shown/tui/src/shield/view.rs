@@ -19,11 +19,11 @@ pub struct View<R> {
     /// Packets per second that were dropped or challenged, the oldest first.
     pub(super) history: Vec<f64>,
     pub(super) controls: Controls,
-    /// Also rules that nothing applied to.
+    /// True if rules that nothing applied to are shown too.
     pub(super) all: bool,
     /// The question whether to end is asked.
     pub(super) asking: bool,
-    /// At the end the shield stays where it is.
+    /// True if the shield stays where it is at the end.
     pub(super) leave: bool,
     reload: R,
 }

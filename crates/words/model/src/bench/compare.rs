@@ -53,7 +53,7 @@ pub struct Row {
     /// The quantity, such as `throughput, 0.1 %`.
     pub what: String,
     pub unit: Unit,
-    /// In the order of the runs; none where the run has none.
+    /// A value for each run, in their order; none where the run has none.
     pub values: Vec<Option<Value>>,
     /// Differences from the first run, in the order of the other runs.
     pub changes: Vec<Change>,

@@ -23,7 +23,7 @@ pub enum FrameSpec {
         fragments: u32,
     },
     Mix {
-        /// Its name, such as `imix`.
+        /// Name of the mix, such as `imix`.
         name: String,
         /// The sizes in turn, bytes with FCS.
         bytes: Vec<u32>,

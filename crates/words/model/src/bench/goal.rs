@@ -14,7 +14,7 @@ pub const NO_LOSS: f64 = 0.001;
 /// The goal of a search (RFC 9971's goal attributes).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// Its name, such as `0.1 %`.
+    /// Name of the goal, such as `0.1 %`.
     pub name: String,
     /// Lost units that are still fine, as a share.
     pub loss_ratio: f64,

@@ -96,7 +96,7 @@ pub struct Card {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestRun {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub machine: Machine,
@@ -120,7 +120,7 @@ pub struct GuestRun {
     /// Rates that others published for card models, on their hardware.
     #[serde(default)]
     pub sources: Vec<PublishedRate>,
-    /// On the origin of the figures.
+    /// Notes on the origin of the figures.
     pub notes: Vec<String>,
 }
 

@@ -28,10 +28,10 @@ pub enum Measure {
     Loss,
     /// The median of the one-way delays there.
     Median,
-    /// Their 99th percentile.
+    /// The 99th percentile of the delays.
     P99,
     Max,
-    /// Their interarrival jitter (RFC 3550).
+    /// The interarrival jitter of the delays (RFC 3550).
     Jitter,
     /// The mean round trip through an idle box.
     IdleTrip,
@@ -117,7 +117,7 @@ pub struct Cost {
     pub measure: Measure,
     /// Its mean on the other side of the pairs: the quiet box, or the neighbour without a remedy.
     pub before: f64,
-    /// Its mean under the condition.
+    /// Mean of the measure under the condition.
     pub after: f64,
     pub difference: Paired,
     /// True if it is more than chance, by Holm's correction for all measures of the condition.
@@ -135,7 +135,7 @@ impl Cost {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Disturbed {
     pub condition: Condition,
-    /// Its readings, round by round.
+    /// Readings under the condition, round by round.
     pub readings: Vec<Reading>,
     /// Costs beside the quiet box.
     pub costs: Vec<Cost>,
@@ -155,7 +155,7 @@ pub struct Boxed {
     /// The tester's own ceiling was the limit of that.
     pub tester_limited: bool,
     pub rate_pps: f64,
-    /// Its readings while it was quiet, round by round.
+    /// Readings of the quiet box, round by round.
     pub quiet: Vec<Reading>,
     /// The conditions; the first is a quiet box once more, which shows what the method finds where there is nothing.
     pub rows: Vec<Disturbed>,
@@ -164,7 +164,7 @@ pub struct Boxed {
 /// A run of `evenkeel bench --neighbour`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourRun {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     pub version: String,
@@ -183,14 +183,14 @@ pub struct NeighbourRun {
     /// Trials that were thrown away because a hypervisor took the CPU.
     pub stolen: u32,
     pub boxes: Vec<Boxed>,
-    /// Why it ended before its time; none: it is whole.
+    /// Reason why it ended before its time; none: it is whole.
     pub partial: Option<String>,
     /// Conditions that the machine, or the arrangement, does not let be measured.
     #[serde(alias = "left_out")]
     pub skipped: Vec<String>,
     /// Meaning of the figures, in sentences.
     pub conclusions: Vec<String>,
-    /// On the origin of the figures.
+    /// Notes on the origin of the figures.
     pub notes: Vec<String>,
     /// Published figures of others.
     pub sources: Vec<Published>,

@@ -197,7 +197,7 @@ pub struct Aftermath {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Its number in the run, from 1.
+    /// Number of the trial in the run, from 1.
     pub number: u32,
     /// Its purpose, in words: a step of the search, a point of the loss curve.
     pub purpose: String,

@@ -61,13 +61,13 @@ pub struct Fitting {
     pub square_s: f64,
     /// a and n; none: the model does not fit.
     pub law: Option<Law>,
-    /// Why it does not.
+    /// Reason why the model does not fit.
     pub misfit: Option<String>,
     /// N_opt; none: each node helps, or the model does not fit.
     pub best_nodes: Option<f64>,
     /// S_max; none: no bound, or the model does not fit.
     pub greatest: Option<f64>,
-    /// 95 % intervals.
+    /// 95 % intervals of the estimates.
     pub estimate: Estimate,
 }
 
@@ -109,7 +109,7 @@ pub struct Series {
 /// A run of `evenkeel link speedup`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LinkSpeedup {
-    /// Its beginning (RFC 3339, UTC).
+    /// Beginning of the run (RFC 3339, UTC).
     #[serde(alias = "when")]
     pub timestamp: String,
     /// The machine on which it ran.
@@ -133,6 +133,6 @@ pub struct LinkSpeedup {
     /// Bytes that a node sends to each that it exchanges with.
     pub bytes: u32,
     pub series: Vec<Series>,
-    /// On the origin of the figures.
+    /// Notes on the origin of the figures.
     pub notes: Vec<String>,
 }

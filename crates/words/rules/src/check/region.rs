@@ -66,7 +66,7 @@ impl Ranges {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
-    /// In the order of what is quickly looked at.
+    /// Values of the fields, those first that are quickly compared.
     fields: [Option<Arc<Ranges>>; 14],
     flags: TcpFlags,
 }

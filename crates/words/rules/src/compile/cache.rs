@@ -19,7 +19,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// For rules some of which will name these destinations.
+    /// A cache for rules some of which will name these destinations.
     pub fn expecting(expected: &[Prefix]) -> Self {
         let mut expected = expected.to_vec();
         expected.sort_unstable();

@@ -29,7 +29,7 @@ pub struct BadLine {
     pub file: String,
     /// 1 for the first.
     pub line: usize,
-    /// In bytes, 1 for the first.
+    /// Column in bytes, 1 for the first.
     pub column: usize,
     /// The fault, and what is meant, if that can be guessed.
     pub why: String,

@@ -31,9 +31,9 @@ pub const STATE_NONE: u8 = 0;
 pub const STATE_USUAL: u8 = 1;
 /// A state: another class, or several.
 pub const STATE_FURTHER: u8 = 2;
-/// In `top`: some /24 differ from the others.
+/// Bit in `top`: some /24 differ from the others.
 pub const SPLIT: u64 = 1 << 15;
-/// In `entries`: the number of a block, not a class.
+/// Bit in `entries`: the number of a block, not a class.
 pub const BLOCK: u32 = 1 << 31;
 /// In `entries`: class 0 and that of the head take turns within the /24. A byte each, from bit 0 on, says where the next one begins, three times;
 /// 0 for one that is not there, which counts all the same. Bit 24: the class before all of them is that of the head.
@@ -233,7 +233,7 @@ impl V6Hash {
     }
 }
 
-/// Odd, from SplitMix64.
+/// An odd factor, from SplitMix64.
 const MIX: u64 = 0x94d0_49bb_1331_11eb;
 
 /// The places of a table's parts in its section: the same fields as the kernel's `struct prefix_trie`.
@@ -258,7 +258,7 @@ pub struct TrieLayout {
     pub deep_len: u32,
 }
 
-/// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
+/// The places of all of a field's prefixes: the kernel's `struct shield_prefixes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixLayout {
     pub v4: TrieLayout,

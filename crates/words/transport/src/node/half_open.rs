@@ -17,7 +17,7 @@ const EVICTION_AGE_MIN: Nanos = 10_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// Replaces this entry.
+    /// The new entry replaces this one.
     Evict(Handle),
     /// All entries are too young.
     Full,

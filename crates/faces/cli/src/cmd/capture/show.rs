@@ -141,7 +141,7 @@ struct Totals<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     dropped: u64,
-    /// Of a filter that ran in this process.
+    /// Packets of a filter that ran in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     filtered_out: Option<u64>,
     missed: u64,

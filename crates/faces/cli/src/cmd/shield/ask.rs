@@ -210,7 +210,7 @@ struct Short {
     file: Option<String>,
     rules: usize,
     built_in: usize,
-    /// Of rules, those against attacks.
+    /// Number of rules against attacks.
     attack_rules: usize,
     passed: u64,
     dropped: u64,

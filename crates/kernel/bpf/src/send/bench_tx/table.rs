@@ -108,7 +108,7 @@ impl Table {
         (self.table_len() + self.stride).next_multiple_of(HEAD)
     }
 
-    /// At least the frames that `count` units take.
+    /// A lower bound of the frames that `count` units take.
     pub(super) fn frames_of(&self, count: u64) -> u64 {
         let (laps, rest) = (count / self.units, count % self.units);
         laps.saturating_mul(self.entries as u64)

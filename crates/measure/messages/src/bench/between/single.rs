@@ -30,7 +30,7 @@ const CHECK_PERIOD: Duration = Duration::from_millis(1);
 pub(super) struct Kind {
     pub(super) transport: Transport,
     pub(super) receive: Receive,
-    /// Bytes, not messages.
+    /// True for bytes, false for messages.
     pub(super) stream: bool,
 }
 

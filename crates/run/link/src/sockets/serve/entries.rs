@@ -22,7 +22,7 @@ pub(super) struct Keys {
     pub(super) pending: Option<Address>,
     /// Node to which it uses a port of the broker.
     pub(super) port_to: Option<Address>,
-    /// Its stream carries a notice to another broker.
+    /// True if its stream carries a notice to another broker.
     pub(super) notices: bool,
 }
 

@@ -57,7 +57,7 @@ pub(super) struct Carrier {
 struct Sockets {
     source: RingSource,
     sender: Sender,
-    /// To where the frames come from: questions.
+    /// Sender of questions to where the frames come from.
     syn_acks: SynAckSender,
     /// Frames that the ring had no place for, as far as they are counted.
     missed: u64,
@@ -164,7 +164,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Of a thread that panicked.
+/// The error of a thread that panicked.
 pub(super) fn broke_off() -> ShieldError {
     ShieldError::Lacking("a thread that carries frames panicked: a bug in evenkeel, whose message is above".to_owned())
 }

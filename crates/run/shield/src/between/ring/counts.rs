@@ -47,7 +47,7 @@ model::shield_totals!(thread_totals);
 /// Packets, bytes, those beyond the limit.
 const COUNTERS_PER_RULE: usize = 3;
 
-/// Of one thread, which alone writes.
+/// Counters of one thread, which alone writes them.
 #[derive(Debug)]
 pub(super) struct Counts {
     rules: Vec<[ThreadCounter; COUNTERS_PER_RULE]>,
@@ -96,7 +96,7 @@ impl<'a> Sums<'a> {
         (0..slots.min(COUNTERS_MAX)).map(rule).collect()
     }
 
-    /// As the kernel program's counters are read.
+    /// Sums in the form of the kernel program's counters.
     pub(super) fn shield_counts(&self, slots: usize) -> ShieldCounts {
         ShieldCounts { rules: self.rules(slots), totals: self.totals() }
     }

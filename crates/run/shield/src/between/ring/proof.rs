@@ -55,7 +55,7 @@ pub struct ReplyFrame {
 impl ReplyFrame {
     pub const MAX: usize = REPLY_MAX;
 
-    /// From the Ethernet header on.
+    /// The frame, from the Ethernet header on.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -66,7 +66,7 @@ impl ReplyFrame {
 pub struct SynProof {
     known: Known,
     hasher: SipHasher13,
-    /// Of the sources, and of the cookies.
+    /// Keys of the sources, and of the cookies.
     keys: [[u8; 16]; 2],
 }
 
@@ -74,7 +74,7 @@ pub struct SynProof {
 const FILE_HEADER: &[u8; 16] = b"evenkeel sources";
 
 impl SynProof {
-    /// Nobody is known yet.
+    /// A proof without known sources.
     pub fn new() -> io::Result<Self> {
         let mut keys = [[0; 16]; 2];
         for key in &mut keys {
@@ -92,7 +92,7 @@ impl SynProof {
         self.known.has_changed().then(|| [&FILE_HEADER[..], &self.keys[0], &self.keys[1], &self.known.write()].concat())
     }
 
-    /// From what another process has written; none: it is not that.
+    /// Reads what another process has written; none: it is another file.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let (of_sources, rest) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk()?;
         let (of_cookies, known) = rest.split_first_chunk()?;

@@ -31,7 +31,7 @@ const SLOT_COUNT: usize = 1024;
 #[derive(Debug)]
 pub(super) struct Sender {
     ring: TxRing,
-    /// Of a frame without FCS and tags.
+    /// Longest frame without FCS and tags, in bytes.
     frame_max: usize,
     /// Frames in the ring that were not yet sent.
     waiting: usize,

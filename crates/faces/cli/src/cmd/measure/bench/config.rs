@@ -34,7 +34,7 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
     if (0.0..=0.5).contains(&value) { Ok(value) } else { Err(format!("a loss ratio is from 0 to 50 %, not {text}")) }
 }
 
-/// Where the run is kept when nobody says.
+/// Default file of a run.
 pub(super) fn default_file(verb: &str) -> PathBuf {
     PathBuf::from(format!("{verb}-{}.json", host::machine::now().replace([':', '-'], "")))
 }

@@ -134,7 +134,7 @@ struct PlannedStep {
     done: bool,
 }
 
-/// The same plan as JSON.
+/// The plan as JSON.
 pub(super) fn plan_json(saved: &Saved, settings: &Settings, steps: &[Step]) -> Result<String, Failure> {
     let one = |step: &Step| PlannedStep {
         of: step.id.mode.clone(),

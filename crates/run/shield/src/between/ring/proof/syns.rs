@@ -14,7 +14,7 @@ const OPTIONS_MAX: usize = 40;
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Syn {
-    /// Of addresses and ports; 0: none.
+    /// Hash of addresses and ports; 0: no SYN.
     hash: u64,
     at_s: u32,
     pub(super) seq: u32,
@@ -33,7 +33,7 @@ impl Syn {
     }
 }
 
-/// Of one thread. Empty until the first SYN is asked about.
+/// SYNs of one thread. Empty until the first SYN is asked about.
 #[derive(Debug, Default)]
 pub(super) struct Syns(Vec<Syn>);
 
