@@ -218,7 +218,8 @@ pub(crate) fn xdp_losses(
             (Some(None), _) => continue,
         };
         let to_cpu = to_cpu.is_some();
-        let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.done.is_some_and(|x| x.tx_errors > 0));
+        let sent_errors =
+            || interfaces.iter().any(|i| i.index == ifindex && i.xdp.done.is_some_and(|x| x.tx_errors > 0));
         if packets == 0
             || (loss.netns != netns && !to_cpu)
             || (loss.kind == XdpLossKind::TransmitRefused && sent_errors())

@@ -85,8 +85,8 @@ fn of_kind(found: &[Found], kind: LossKind) -> u64 {
 fn stations(interval: &Interval, found: Vec<Found>, books: &Balance, offered: u64) -> Vec<Station> {
     let mut stations: Vec<Station> = Vec::new();
     for &(name, came, went) in &books.passed {
-        let programmed =
-            name != "xdp" || interval.interfaces.iter().any(|i| i.xdp.native || i.xdp.done.is_some_and(|x| x.taken() > 0));
+        let programmed = name != "xdp"
+            || interval.interfaces.iter().any(|i| i.xdp.native || i.xdp.done.is_some_and(|x| x.taken() > 0));
         if came > 0 && programmed {
             let direction = if name == "transmit" { Direction::Transmit } else { Direction::Receive };
             let station = Station { packets_in: Some(came), packets_out: Some(went), ..empty(name, direction) };

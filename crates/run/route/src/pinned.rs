@@ -105,19 +105,21 @@ impl PinnedRules {
     /// # Errors
     /// As [`PinnedRules::pin`]: none is pinned then.
     pub(crate) fn set_pinned(&self, pinned: bool, ports: &mut [RoutePort]) -> Result<(), RouteError> {
-        let mut added = Vec::new();
+        let mut added: Vec<&mut RoutePort> = Vec::new();
         for port in ports {
             let interface = port.slot().interface().to_owned();
             let was_pinned = self.find(&interface)?.is_some();
             if !pinned && was_pinned {
                 self.unpin(&interface)?;
-            }
-            if pinned && !was_pinned {
-                added.push(interface);
-                if let Err(error) = self.pin(port) {
-                    for interface in added {
+                port.unpin();
+            } else if pinned && !was_pinned {
+                let result = self.pin(port);
+                added.push(port);
+                if let Err(error) = result {
+                    for port in added {
                         // The first failure is the one reported.
-                        let _ = self.unpin(&interface);
+                        let _ = self.unpin(port.slot().interface());
+                        port.unpin();
                     }
                     return Err(error);
                 }

@@ -310,7 +310,16 @@ impl Slot {
     /// Ends the place although it is pinned: it is emptied here, not by the kernel some time after its last name is removed. The names of
     /// [`Slot::pin`] are removed by the caller, afterwards.
     pub fn end(mut self) {
+        self.unpin();
+    }
+
+    /// Has the place end with this slot although it was pinned. The names of [`Slot::pin`] are removed by the caller.
+    pub fn unpin(&mut self) {
         self.pinned = false;
+    }
+
+    /// Loads what [`Slot::empty`] needs, for a place that another process made.
+    fn prepare_end(&mut self) {
         let rests = &self.maps.0.rests;
         for taken in self.places.iter_mut().filter(|taken| taken.none.is_none()) {
             taken.none = none(taken.place, rests).ok();
@@ -479,6 +488,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         if !self.pinned {
+            self.prepare_end();
             self.empty();
         }
     }

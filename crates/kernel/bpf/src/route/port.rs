@@ -183,6 +183,11 @@ impl RoutePort {
         self.slot.pin(path)
     }
 
+    /// Has the rules end with this port again ([`Slot::unpin`]).
+    pub fn unpin(&mut self) {
+        self.slot.unpin();
+    }
+
     /// Loads the program of mode stateful beside the other, once: only that mode needs a kernel that has its functions.
     ///
     /// # Errors

@@ -4,9 +4,7 @@ use std::{io::ErrorKind, thread, time::Duration};
 
 use clap::Args;
 use host::session;
-use model::{
-    shield::{Rates, ShieldStatus},
-};
+use model::shield::{Rates, ShieldStatus};
 use report::{Look, ShieldRow};
 use rules::requester::Requester;
 use serde::Serialize;
