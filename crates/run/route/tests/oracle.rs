@@ -170,7 +170,7 @@ fn once([alone, fast]: [&RouterBed; 2], cpus: &str, ruled: bool, check: fn(&Rout
         ..settings(&fast.ports()[..3])
     };
     let (got, counts) = beside(&fast.router, settings, rules, RouteMode::Routed, |control| {
-        control.ask(move |router| check(router));
+        control.ask(check);
         let got = received(fast, &frames);
         assert_eq!(control.events(), []);
         (got, control.ask(|router| (router.counts().unwrap()[0].1, router.status().unwrap().rules)))
