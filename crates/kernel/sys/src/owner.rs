@@ -112,6 +112,11 @@ impl TrustedFolder {
         Ok(Self { path: path.to_owned(), folder })
     }
 
+    /// A path that leads to this folder whatever becomes of its own, as long as it is open; it needs /proc.
+    pub fn by_descriptor(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.folder.as_raw_fd()))
+    }
+
     /// Removes its files, and the folder.
     ///
     /// # Errors

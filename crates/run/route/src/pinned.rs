@@ -19,6 +19,8 @@ use crate::RouteError;
 /// The BPF file system (bpf(8)).
 const BPFFS: &str = "/sys/fs/bpf";
 const FOLDER_PREFIX: &str = "evenkeel-route-";
+/// The link in such a folder.
+const LINK: &str = "link";
 
 /// The pinned rules of a network namespace.
 #[derive(Debug, Clone)]
@@ -50,7 +52,7 @@ impl PinnedRules {
     }
 
     fn link(&self, interface: &str) -> PathBuf {
-        self.folder(interface).join("link")
+        self.folder(interface).join(LINK)
     }
 
     /// Interfaces with pinned rules; folders of other users are skipped.
@@ -154,8 +156,9 @@ pub fn unpin() -> Result<Vec<String>, RouteError> {
     let rules = PinnedRules::here();
     let interfaces = rules.interfaces();
     for interface in &interfaces {
-        // Before its names go: the kernel would empty the place some time later.
-        if let Ok(slot) = Slot::open(&rules.link(interface), Place::Route) {
+        // Before its names go: the kernel would empty the place some time later. A folder of others is named by `unpin`.
+        let folder = TrustedFolder::open(&rules.folder(interface)).ok();
+        if let Some(slot) = folder.and_then(|own| Slot::open(&own.by_descriptor().join(LINK), Place::Route).ok()) {
             slot.end();
         }
         rules.unpin(interface)?;

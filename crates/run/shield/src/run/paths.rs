@@ -18,6 +18,9 @@ use crate::{between, error::ShieldError};
 
 /// The BPF file system, in which objects are pinned (bpf(8)).
 const BPFFS: &str = "/sys/fs/bpf";
+/// The pinned links of the first and the second interface.
+const LINK: &str = "link";
+const SECOND_LINK: &str = "second";
 /// Its files stay when the control process ends, and go with the shield.
 const KIND: HomeKind = HomeKind { prefix: "shield-", mode: 0o700, files: &[] };
 
@@ -87,12 +90,12 @@ impl Paths {
     }
 
     pub fn link(&self) -> PathBuf {
-        self.pins.join("link")
+        self.pins.join(LINK)
     }
 
     /// The pinned link of the second of two interfaces.
     pub fn second_link(&self) -> PathBuf {
-        self.pins.join("second")
+        self.pins.join(SECOND_LINK)
     }
 
     /// Held by the control process; its text is the process id.
@@ -175,10 +178,12 @@ impl Paths {
     pub fn remove(&self) -> Result<(), ShieldError> {
         self.check()?;
         // Before their names go: the kernel would empty the places some time later.
-        for path in [self.link(), self.second_link()] {
-            // One that cannot be opened has no interface here.
-            if let Ok(link) = ShieldLink::open(&path) {
-                link.end();
+        if let Ok(pins) = TrustedFolder::open(&self.pins) {
+            for name in [LINK, SECOND_LINK] {
+                // One that cannot be opened has no interface here.
+                if let Ok(link) = ShieldLink::open(&pins.by_descriptor().join(name)) {
+                    link.end();
+                }
             }
         }
         between::put_back(&self.state);
