@@ -144,8 +144,7 @@ impl Slot {
     ///
     /// # Errors
     /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`] by who sits there, [`XdpError::Leaving`], [`XdpError::OtherMode`],
-    /// [`XdpError::OtherChain`];
-    /// what the kernel refuses.
+    /// [`XdpError::OtherChain`]; what the kernel refuses.
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
         let began = Instant::now();
         let mut occupied_tries = 0;

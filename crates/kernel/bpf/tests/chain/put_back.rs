@@ -90,6 +90,23 @@ fn who_looks_who_sits_there_takes_nobody_out_of_a_place() {
 }
 
 #[test]
+fn a_place_that_others_keep_from_being_emptied_is_waited_for_and_refused_by_that_reason() {
+    in_pair(|| {
+        let _filter = Filter::new();
+        let (before, _readers) = tap(TapPlace::Before).unwrap();
+        // The kernel empties the map only once this is closed.
+        let held = place_map("ek_before");
+        drop(before);
+        match tap(TapPlace::Before) {
+            Err(XdpError::Leaving { place, waited_s: 30, .. }) => assert!(place.contains("capture"), "{place}"),
+            other => panic!("{:?}", other.err()),
+        }
+        drop(held);
+        tap(TapPlace::Before).expect("it is free again");
+    });
+}
+
+#[test]
 fn what_others_emptied_is_put_back_counted_and_reported() {
     in_pair(|| {
         let filter = Filter::new();
