@@ -31,7 +31,7 @@ const FRAME_MAX: usize = 1514;
 const LAST: u16 = 0x88b5;
 const XDP_PASS: u32 = 2;
 
-/// What nftables lets through: frames go in at one end of a wire, and are seen at the other.
+/// A wire whose receiving end has rules of nftables: frames are sent at one end, and those let through are read at the other.
 struct Filtered {
     wire: Wire,
     sender: pcap::Capture<pcap::Active>,

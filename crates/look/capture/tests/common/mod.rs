@@ -1,4 +1,4 @@
-//! What is sent over a wire, and captures of it.
+//! Frames that are sent over a wire, and captures of them.
 
 use std::{
     path::Path,

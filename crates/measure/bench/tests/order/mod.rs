@@ -1,4 +1,4 @@
-//! What tests have the tester send.
+//! Orders for trials of tests.
 
 use std::time::Duration;
 

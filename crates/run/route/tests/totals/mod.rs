@@ -1,4 +1,4 @@
-//! What a router has counted.
+//! Counters of a router.
 
 use model::route::RouteTotals;
 use route::Router;
