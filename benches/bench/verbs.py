@@ -19,6 +19,8 @@ BOXES = [
 ]
 LINK_BENCH = ["link", "bench", "--quick"]
 TRIPS, TRANSFER = "64 bytes", "transfer"
+# Transports in the JSON, and their names in tables.
+NAMES = {"packet": "AF_PACKET", "xdp": "AF_XDP", "udp": "UDP", "tcp": "TCP", "link-sockets": "link by sockets", "broker": "link run by brokers"}
 # (what, ours, theirs, the ratio of rates that is wanted)
 LINKS = [(TRIPS, "link", "AF_PACKET", 1.1), (TRIPS, "link", "TCP", 2.5), (TRANSFER, "link", "TCP", 1.2)]
 
@@ -48,17 +50,22 @@ def _throughput(run):
     return {"pps": throughput and _key(throughput, "results", "found")[0]["lower_pps"]}
 
 
+def _transport(measured):
+    key = _key(measured, "transport", "by")
+    return NAMES.get(key, key)
+
+
 def _links(run):
     """Round trips of 64 bytes per second, receivers active, and bytes per second of a transfer with MTU 1500, without offloads and losses."""
     found = {}
     for ping in run["pings"]:
         if ping["bytes"] == 64 and ping["receive"] != "sleeping":
             # Both kinds of active receivers: the faster one counts for each.
-            key = (TRIPS, _key(ping, "transport", "by"))
+            key = (TRIPS, _transport(ping))
             found[key] = max(found.get(key, 0), 1e9 / ping["p50_ns"])
     for one in run["transfers"]:
         if one["conditions"] == {"mtu": 1500, "offloads": False, "tcp_rmem": None, "lost_per_million": None}:
-            found[TRANSFER, _key(one, "transport", "by")] = one["bytes"] / one["seconds"]
+            found[TRANSFER, _transport(one)] = one["bytes"] / one["seconds"]
     return found
 
 
