@@ -5,7 +5,7 @@ import re
 import statistics
 
 from .contenders import BUFFER_MIB, RING_FRAME_BYTES
-from .reasons import REASONS
+from .reasons import REASONS, UNKNOWN
 from .verbs import TRANSFER
 
 MARK = {True: "yes", False: "**no**", None: ""}
@@ -216,9 +216,9 @@ def write(root, result):
         for item in table.get("ratios", []):
             row = f"| `{name}` | {item['ours']} | {item['theirs']} |"
             cells = [_times(item["ratio"]), f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
-            about = result["conditions"]
+            cells.append(f"{result['conditions']['date'][:10]}, {result['conditions']['commit']}")
             pages[front] = re.sub(
-                f"^{re.escape(row)}.*$", lambda _: f"{row} {' | '.join([*cells, about['date'][:10], about['commit'], about['cpu']])} |", pages[front], flags=re.M)
+                f"^{re.escape(row)}.*$", lambda _: f"{row} {' | '.join(cells)} |", pages[front], flags=re.M)
     kept = pages[front].partition("<!-- benches/run: missed -->\n")[2].partition("<!-- end of missed -->")[0].splitlines()
     kept = [line for line in kept if not line.startswith(tuple(f"- `{name}`:" for name in result["tables"]))]
     pages[front] = _put(pages[front], "missed", "\n".join([*kept, *_missed(result)])) or pages[front]
@@ -229,37 +229,24 @@ def write(root, result):
 
 
 def _missed(result):
-    """A line for each thing that was wanted and not reached, with the reason as far as it is known."""
-    lines = []
+    """A line for what was wanted and not reached in a table, for each reason that is known of it."""
+    lines = {}
     for title, table in result["tables"].items():
+        missed = lambda text, *where: lines.setdefault((title, REASONS.get((title, *where), UNKNOWN)), []).append(text)  # noqa: B023, E731 (called at once)
         if table.get("trouble"):
-            lines.append(f"- `{title}`: not measured: {_short(table['trouble'])}")
+            lines[title, ""] = [f"not measured: {_short(table['trouble'])}"]
         elif table.get("met") is False:
             value = table["value"]
             worst = value["median"] if "median" in value else max(value.values())
-            lines.append(f"- `{title}`: {worst:.2f} {table['unit']}, wanted below {table['below']}. {_reason(title)}")
+            missed(f"{worst:.2f} {table['unit']}, wanted below {table['below']}")
         for item in table.get("ratios", []):
-            pair = f"{item['ours']} / {item['theirs']}"
+            pair = item["ours"], item["theirs"]
             if item["at_least"] and item["ratio"] is None:
-                lines.append(f"- `{title}`: {pair}, wanted ≥ {item['at_least']}, was not measured")
+                missed(f"{' / '.join(pair)} was not measured", *pair)
             elif item["met"] is False:
-                lines.append(_missed_ratio(title, table, item, pair))
-    return lines
-
-
-def _missed_ratio(title, table, item, pair):
-    line = f"- `{title}`: {pair} is {_times(item['ratio'])}, wanted ≥ {item['at_least']}. {_reason(title, item['ours'], item['theirs'])}"
-    if item["ratio"]["max"] >= item["at_least"]:
-        line += " The best round reached it: the gap is smaller than the spread between rounds."
-    if table.get("generator"):
-        ours, theirs = (_reader_time(table["contenders"][name]) for name in (item["ours"], item["theirs"]))
-        if ours and theirs:
-            line += f" The readers' own processor time: ours {ours} % of core 1, theirs {theirs} %."
-    return line
-
-
-def _reason(*where):
-    return REASONS.get(where, "No reason is known.")
+                best = ", reached in the best round" if item["ratio"]["max"] >= item["at_least"] else ""
+                missed(f"{' / '.join(pair)} {item['ratio']['median']:.2f}, wanted ≥ {item['at_least']}{best}", *pair)
+    return [f"- `{title}`: {'; '.join(texts)}. {reason}".rstrip() for (title, reason), texts in lines.items()]
 
 
 def _warnings(result, table):
