@@ -1,13 +1,24 @@
 //! The lab of one stage: an attacker and a server, joined by a wire whose receive queues have the cores they are given.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    thread,
+    time::{Duration, Instant},
+};
 
 use lab::{Lab, LabError, Mac, Namespace, VethEnd};
 
-use crate::{error::DemoError, measure::lost_in_queues};
+use crate::{
+    error::DemoError,
+    measure::{LOST, TAKEN, of_queues},
+};
 
 /// The server's address: of the network that RFC 2544 sets aside for measurements.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// What a queue still holds after it is not explained.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const DRAIN_PERIOD: Duration = Duration::from_millis(10);
 
 /// Two namespaces and the wire between them.
 #[derive(Debug)]
@@ -47,6 +58,15 @@ impl Bed {
 
     /// Frames that the server's end lost after it had taken them.
     pub(crate) fn lost_in_queues(&self) -> Result<u64, DemoError> {
-        Ok(self.server.run(|| lost_in_queues(&self.server_end.name))??)
+        Ok(self.server.run(|| of_queues(&self.server_end.name, LOST))??)
+    }
+
+    /// Waits until the server's end has taken `frames` out of its queues, which takes time on a busy machine; [`DRAIN_TIMEOUT`] at the most.
+    pub(crate) fn drain(&self, frames: u64) -> Result<(), DemoError> {
+        let begun = Instant::now();
+        while self.server.run(|| of_queues(&self.server_end.name, TAKEN))?? < frames && begun.elapsed() < DRAIN_TIMEOUT {
+            thread::sleep(DRAIN_PERIOD);
+        }
+        Ok(())
     }
 }

@@ -3,15 +3,19 @@
 use model::{Ledger, Loss};
 use sys::ethtool::{Ethtool, EthtoolError};
 
-/// Frames that a veth end took into its queues and then lost: no memory for a socket buffer, a damaged frame (drivers/net/veth.c,
-/// ethtool statistic `rx_queue_N_drops`). Read in the namespace of the calling thread.
-pub(crate) fn lost_in_queues(interface: &str) -> Result<u64, EthtoolError> {
+/// Frames that a veth end took out of its queues, the lost ones included (drivers/net/veth.c, `rx_queue_N_xdp_packets`).
+pub(crate) const TAKEN: &str = "_xdp_packets";
+/// Frames that a veth end took into its queues and then lost: no memory for a socket buffer, a damaged frame (`rx_queue_N_drops`).
+pub(crate) const LOST: &str = "_drops";
+
+/// Sum of an ethtool statistic over the receive queues of a veth end. Read in the namespace of the calling thread.
+pub(crate) fn of_queues(interface: &str, statistic: &str) -> Result<u64, EthtoolError> {
     let mut ethtool = Ethtool::open()?;
     let names = ethtool.stat_names(interface)?.unwrap_or_default();
     let mut values = Vec::new();
     ethtool.stat_values(interface, &mut values)?;
     let of_queue =
-        |name: &str| name.strip_prefix("rx_queue_").and_then(|n| n.strip_suffix("_drops")).is_some_and(is_number);
+        |name: &str| name.strip_prefix("rx_queue_").and_then(|n| n.strip_suffix(statistic)).is_some_and(is_number);
     Ok(names.iter().zip(&values).filter(|(name, _)| of_queue(name)).map(|(_, value)| value).sum())
 }
 

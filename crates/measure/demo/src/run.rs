@@ -174,12 +174,14 @@ impl Demo<'_> {
             loads
         })?;
         let loads = window?;
+        let refused = wire.refused()?;
+        bed.drain(sent.sent.saturating_sub(refused))?;
         receiving.readers.settle();
         let (delivered, lost) = receiving.readers.finish()?;
         let counted = Counted {
             offered: sent.sent,
             delivered,
-            refused: wire.refused()?,
+            refused,
             lost_in_queues: bed.lost_in_queues()?,
             capture: vec![Loss { place: receiving.place.to_owned(), packets: lost }],
         };
