@@ -64,7 +64,8 @@ impl Bed {
     /// Waits until the server's end has taken `frames` out of its queues, which takes time on a busy machine; [`DRAIN_TIMEOUT`] at the most.
     pub(crate) fn drain(&self, frames: u64) -> Result<(), DemoError> {
         let begun = Instant::now();
-        while self.server.run(|| of_queues(&self.server_end.name, TAKEN))?? < frames && begun.elapsed() < DRAIN_TIMEOUT {
+        while self.server.run(|| of_queues(&self.server_end.name, TAKEN))?? < frames && begun.elapsed() < DRAIN_TIMEOUT
+        {
             thread::sleep(DRAIN_PERIOD);
         }
         Ok(())
