@@ -16,7 +16,7 @@ use crate::{
 /// The server's address: of the network that RFC 2544 sets aside for measurements.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// What a queue still holds after it is not explained.
+/// Longest wait for a queue to become empty. The ledger has frames that are in it afterwards as unexplained.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_PERIOD: Duration = Duration::from_millis(10);
 
