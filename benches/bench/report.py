@@ -231,21 +231,24 @@ def write(root, result):
 def _missed(result):
     """A line for what was wanted and not reached in a table, for each reason that is known of it."""
     lines = {}
+
+    def missed(title, text, *pair):
+        lines.setdefault((title, REASONS.get((title, *pair), UNKNOWN)), []).append(text)
+
     for title, table in result["tables"].items():
-        missed = lambda text, *where: lines.setdefault((title, REASONS.get((title, *where), UNKNOWN)), []).append(text)  # noqa: B023, E731 (called at once)
         if table.get("trouble"):
             lines[title, ""] = [f"not measured: {_short(table['trouble'])}"]
         elif table.get("met") is False:
             value = table["value"]
             worst = value["median"] if "median" in value else max(value.values())
-            missed(f"{worst:.2f} {table['unit']}, wanted below {table['below']}")
+            missed(title, f"{worst:.2f} {table['unit']}, wanted below {table['below']}")
         for item in table.get("ratios", []):
             pair = item["ours"], item["theirs"]
             if item["at_least"] and item["ratio"] is None:
-                missed(f"{' / '.join(pair)} was not measured", *pair)
+                missed(title, f"{' / '.join(pair)} was not measured", *pair)
             elif item["met"] is False:
                 best = ", reached in the best round" if item["ratio"]["max"] >= item["at_least"] else ""
-                missed(f"{' / '.join(pair)} {item['ratio']['median']:.2f}, wanted ≥ {item['at_least']}{best}", *pair)
+                missed(title, f"{' / '.join(pair)} {item['ratio']['median']:.2f}, wanted ≥ {item['at_least']}{best}", *pair)
     return [f"- `{title}`: {'; '.join(texts)}. {reason}".rstrip() for (title, reason), texts in lines.items()]
 
 
