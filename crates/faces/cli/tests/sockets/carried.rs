@@ -269,7 +269,9 @@ fn the_port_of_a_server_that_ended_is_free_for_the_next_one() {
     let client = "
 import socket, sys, time
 def turn():
-    with socket.create_connection((sys.argv[1], 7400), 10) as connection:
+    # It blocks in connect(2): one that does not has 200 ms, and goes by TCP when the server, which accepts once, has accepted already.
+    with socket.create_connection((sys.argv[1], 7400)) as connection:
+        connection.settimeout(10)
         for _ in range(40):
             connection.sendall(b'a')
             if connection.recv(1) != b'a':
