@@ -9,7 +9,7 @@ pub struct Unit<'a> {
     pub description: &'a str,
     /// A man page: `evenkeel-shield(1)`.
     pub manual: &'a str,
-    /// Interfaces: the unit starts when they exist and ends when one of them is removed.
+    /// Interfaces: the unit starts when they exist and ends when one of them is removed; none: it is of the whole machine.
     pub interfaces: &'a [&'a str],
     /// The program and its arguments.
     pub start: &'a [String],
@@ -18,7 +18,7 @@ pub struct Unit<'a> {
     pub capabilities: &'a [&'a str],
     /// Families of sockets that it may open beside AF_UNIX, AF_NETLINK, AF_INET and AF_INET6.
     pub families: &'a [&'a str],
-    /// Folders that it writes to and has to have.
+    /// Folders that it writes to and has to have; systemd makes those of /var/lib.
     pub writes: &'a [&'a Path],
     /// Files that it writes; that a folder of theirs is missing it tells itself.
     pub files: &'a [PathBuf],
@@ -55,12 +55,23 @@ impl Unit<'_> {
         let mut folders: Vec<String> = folders.collect();
         folders.sort();
         folders.dedup();
-        let writes = self.writes.iter().map(|folder| quoted(&folder.display().to_string())).chain(folders);
+        let (states, others): (Vec<&Path>, Vec<&Path>) =
+            self.writes.iter().partition(|folder| folder.parent() == Some(Path::new("/var/lib")));
+        let states: Vec<String> = states.iter().filter_map(|folder| folder.file_name()?.to_str().map(quoted)).collect();
+        let states = match states.is_empty() {
+            true => String::new(),
+            false => format!("StateDirectory={}\nStateDirectoryMode=0700\n", states.join(" ")),
+        };
+        let writes = others.iter().map(|folder| quoted(&folder.display().to_string())).chain(folders);
         let writes = writes.collect::<Vec<_>>().join(" ");
         let writes = if writes.is_empty() { String::new() } else { format!("ReadWritePaths={writes}\n") };
         let device = |name: &&str| format!("sys-subsystem-net-devices-{}.device", escaped(name));
         let description = description.replace('%', "%%");
         let device = self.interfaces.iter().map(device).collect::<Vec<_>>().join(" ");
+        let (binds, wanted) = match device.is_empty() {
+            true => (String::new(), String::new()),
+            false => (format!("BindsTo={device}\nAfter={device}\n"), format!(" {device}")),
+        };
         // The processes of its programs are named in what it shows, and looked at for sockets.
         let (run, mode, hidden) = match self.shared {
             Some(Shared { folder }) => (format!("evenkeel {folder}"), "0711", ""),
@@ -72,9 +83,7 @@ impl Unit<'_> {
             "[Unit]
 Description={description}
 Documentation=man:{manual}
-BindsTo={device}
-After={device}
-Before=network.target
+{binds}Before=network.target
 StartLimitIntervalSec=0
 
 [Service]
@@ -86,7 +95,7 @@ RestartSec=100ms
 RuntimeDirectory={run}
 RuntimeDirectoryMode={mode}
 RuntimeDirectoryPreserve=yes
-AmbientCapabilities=
+{states}AmbientCapabilities=
 CapabilityBoundingSet={capabilities}
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -113,7 +122,7 @@ SystemCallErrorNumber=EPERM
 UMask=0077
 
 [Install]
-WantedBy=multi-user.target {device}
+WantedBy=multi-user.target{wanted}
 "
         )
     }
@@ -188,5 +197,8 @@ mod tests {
         }
         assert!(!text.contains("ExecReload"), "{text}");
         assert!(!Unit { files: &[], ..unit }.text().contains("ReadWritePaths"));
+        let machine = Unit { interfaces: &[], writes: &[Path::new("/var/lib/thing")], files: &[], ..unit }.text();
+        assert!(machine.contains("StateDirectory=thing\n") && machine.contains("WantedBy=multi-user.target\n"));
+        assert!(!machine.contains("BindsTo") && !machine.contains("ReadWritePaths"), "{machine}");
     }
 }
