@@ -26,6 +26,9 @@ pub struct SpreadPlan {
     pub rows: Vec<Row>,
     /// Each NIC in a few numbers.
     pub nics: Vec<NicSummary>,
+    /// Each setting with its planned value, those included that have it.
+    #[serde(skip)]
+    pub targets: Vec<Change>,
 }
 
 impl SpreadPlan {
@@ -40,9 +43,11 @@ impl SpreadPlan {
             reason: reason.clone(),
             changes,
         });
+        let target = Change { knob, old, new, reason };
         if changes {
-            self.plan.changes.push(Change { knob, old, new, reason });
+            self.plan.changes.push(target.clone());
         }
+        self.targets.push(target);
     }
 
     /// Adds a line for something that stays as it is.
