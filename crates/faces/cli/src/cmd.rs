@@ -6,6 +6,7 @@ mod changes;
 mod clean;
 mod doctor;
 mod r#gen;
+mod keep;
 mod ledger;
 mod link;
 #[cfg(feature = "measure")]
@@ -39,6 +40,7 @@ pub(crate) enum Verb {
     #[cfg(feature = "measure")]
     #[command(flatten)]
     Measure(measure::Verb),
+    Keep(Box<keep::KeepArgs>),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
     Clean(clean::CleanArgs),
@@ -71,6 +73,7 @@ impl Verb {
             Self::Link(args) => link::run(&args),
             #[cfg(feature = "measure")]
             Self::Measure(verb) => verb.run(),
+            Self::Keep(args) => keep::run(&args),
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Frames(args) => r#gen::frames(&args),

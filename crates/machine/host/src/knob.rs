@@ -68,6 +68,26 @@ impl CoalesceField {
     }
 }
 
+/// Reads a setting of interrupt coalescing, such as `rx-usecs=50`.
+///
+/// # Errors
+/// What is wrong, and what to write.
+pub fn coalescing(text: &str) -> Result<(CoalesceField, String), String> {
+    let names = || CoalesceField::ALL.map(CoalesceField::as_str).join(", ");
+    let (name, value) = text.split_once('=').ok_or("it should read NAME=VALUE, such as rx-usecs=50")?;
+    let field = CoalesceField::ALL
+        .into_iter()
+        .find(|f| f.as_str() == name.trim())
+        .ok_or_else(|| format!("there is no `{name}`; there are {}", names()))?;
+    let value = value.trim().to_owned();
+    let is_switch = matches!(field, CoalesceField::AdaptiveRx | CoalesceField::AdaptiveTx);
+    match is_switch {
+        true if value != "on" && value != "off" => Err(format!("`{value}` is neither on nor off")),
+        false if value.parse::<u32>().is_err() => Err(format!("`{value}` is not a number")),
+        _ => Ok((field, value)),
+    }
+}
+
 /// A number in a file of an interface in sysfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -89,7 +89,7 @@ enum Action {
     Compare(nodes::CompareArgs),
 }
 
-const ROLES: [(&str, &str, Role); 5] = [
+pub(super) const ROLES: [(&str, &str, Role); 5] = [
     ("router", "Forwards packets between its interfaces", Role::Router),
     ("firewall", "Forwards packets and judges them by rules", Role::Firewall),
     ("capture", "Reads packets that are not meant for it", Role::Capture),

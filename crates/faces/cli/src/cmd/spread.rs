@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use host::{Host, Root, snapshot};
 use spread::{PlanError, SpreadPlan, plan};
 
-use self::request::RequestArgs;
+pub(super) use self::request::RequestArgs;
 use crate::{
     args::RootArg,
     failure::{Failure, Outcome, caution, print, print_json},

@@ -61,6 +61,11 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
+    /// The interfaces as they were named.
+    pub(crate) fn interfaces(&self) -> Vec<String> {
+        self.scope.interfaces.clone()
+    }
+
     /// The validated options. `root` is asked for what the picture of the machine does not hold.
     pub(crate) fn options(&self, root: &Root) -> Result<Options, Failure> {
         let flows = root.read_opt("proc/sys/net/core/rps_sock_flow_entries").ok().flatten();
@@ -80,19 +85,5 @@ impl RequestArgs {
 }
 
 fn coalescing(text: &str) -> Result<(CoalesceField, String), Failure> {
-    let names = || CoalesceField::ALL.map(CoalesceField::as_str).join(", ");
-    let bad = |why: String| Failure::usage(anyhow!("--coalesce {text}: {why}"));
-    let (name, value) =
-        text.split_once('=').ok_or_else(|| bad("it should read NAME=VALUE, such as rx-usecs=50".into()))?;
-    let field = CoalesceField::ALL
-        .into_iter()
-        .find(|f| f.as_str() == name.trim())
-        .ok_or_else(|| bad(format!("there is no `{name}`; there are {}", names())))?;
-    let value = value.trim().to_owned();
-    let is_switch = matches!(field, CoalesceField::AdaptiveRx | CoalesceField::AdaptiveTx);
-    match is_switch {
-        true if value != "on" && value != "off" => Err(bad(format!("`{value}` is neither on nor off"))),
-        false if value.parse::<u32>().is_err() => Err(bad(format!("`{value}` is not a number"))),
-        _ => Ok((field, value)),
-    }
+    host::knob::coalescing(text).map_err(|why| Failure::usage(anyhow!("--coalesce {text}: {why}")))
 }

@@ -1,0 +1,169 @@
+//! `keep add`: a file for what is to be kept.
+
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use host::{Root, knob::CoalesceField};
+use keep::{
+    Folder,
+    intent::{Coalescing, Doctor, Drift, Intents, Pattern, RingSize, Spread, Steering, Switch},
+};
+use model::{CpuSet, doctor::Role};
+use spread::{Options, Steer};
+use sys::privilege::{self, Capability};
+
+use super::{EtcArg, note_nobody, told};
+use crate::{
+    cmd::{doctor::ROLES, spread::RequestArgs},
+    failure::{Failure, Lines, Outcome},
+    numbers::words,
+};
+
+const DRIFTS: [(&str, &str, Drift); 2] =
+    [("restore", "Set it back", Drift::Restore), ("leave", "Name it, and leave it", Drift::Leave)];
+
+/// Write a file that says what is to be kept.
+///
+///     evenkeel keep add spread eth0 --cpus 0-3
+///     evenkeel keep add doctor rings governor
+#[derive(Debug, Args)]
+pub(super) struct AddArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Spread(SpreadArgs),
+    Doctor(DoctorArgs),
+}
+
+/// Arguments of both.
+#[derive(Debug, Args)]
+struct FileArgs {
+    /// Name of the file, without its ending [default: spread or doctor, with what it is for].
+    #[arg(long, value_name = "NAME", help_heading = "Files")]
+    name: Option<String>,
+    /// Answer to a setting that somebody else wrote.
+    #[arg(long, value_parser = words(&DRIFTS), default_value = "restore", help_heading = "Files")]
+    drift: Drift,
+    #[command(flatten)]
+    etc: EtcArg,
+}
+
+/// Keep the packet work spread over the cores; interfaces may be globs such as 'ens*'.
+///
+///     evenkeel keep add spread eth0 --cpus 0-3
+#[derive(Debug, Args)]
+struct SpreadArgs {
+    #[command(flatten)]
+    request: Box<RequestArgs>,
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+/// Keep the fixes of these checks.
+///
+///     evenkeel keep add doctor rings
+#[derive(Debug, Args)]
+struct DoctorArgs {
+    /// Checks, such as rings or rings:eth0; `evenkeel doctor --list` names them.
+    #[arg(value_name = "CHECK", required = true)]
+    checks: Vec<String>,
+    /// Role of the machine [default: guessed].
+    #[arg(long, value_name = "ROLE", value_parser = words(&ROLES), help_heading = "Machine")]
+    role: Option<Role>,
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+pub(super) fn run(args: &AddArgs) -> Result<Outcome, Failure> {
+    privilege::require_root("keep add", &[Capability::CAP_NET_ADMIN])?;
+    let (file, intents, name) = match &args.what {
+        What::Spread(args) => {
+            let options = args.request.options(&Root::live())?;
+            let intents = spread_intents(&args.request.interfaces(), &options, args.file.drift)?;
+            (&args.file, intents, default_name("spread", &args.request.interfaces()))
+        }
+        What::Doctor(args) => {
+            let doctor = Doctor { checks: args.checks.clone(), role: args.role, interfaces: Vec::new() };
+            let intents = Intents { drift: args.file.drift, doctor: vec![doctor], ..Intents::default() };
+            (&args.file, intents, default_name("doctor", &args.checks))
+        }
+    };
+    let name = file.name.clone().unwrap_or(name);
+    let mut lines = Lines::default();
+    write(&file.etc.folder(), &name, &intents, &mut lines)?;
+    if !told()? {
+        note_nobody();
+    }
+    lines.end(false, Outcome::Fine)
+}
+
+/// Writes a file and says so.
+fn write(folder: &Folder, name: &str, intents: &Intents, lines: &mut Lines) -> Result<(), Failure> {
+    let was_there = folder.write(name, intents, check_name)?;
+    let done = if was_there { "replaced" } else { "written" };
+    lines.print(format_args!(
+        "{} is {done}: {}. Take it back: evenkeel keep off {name}",
+        folder.file(name).display(),
+        intents.phrases().join("; ")
+    ));
+    Ok(())
+}
+
+/// Refuses a name that is no check's.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    doctor::Selection::parse(&[name.to_owned()]).map(drop).map_err(|error| error.to_string())
+}
+
+/// `spread-eth0`; the first of several, and no sign that a file's name cannot have.
+fn default_name(kind: &str, of: &[String]) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
+    let first = of.first().map(|name| name.chars().map(plain).collect::<String>());
+    first.map_or_else(|| kind.to_owned(), |first| format!("{kind}-{first}"))
+}
+
+/// The intents that the options of `spread` are.
+fn spread_intents(interfaces: &[String], options: &Options, drift: Drift) -> Result<Intents, Failure> {
+    let patterns = interfaces.iter().map(|name| Pattern::try_from(name.clone()));
+    let interfaces = patterns.collect::<Result<_, _>>().map_err(|why| Failure::usage(anyhow!(why)))?;
+    let except = Some(options.except.clone()).filter(|cpus: &CpuSet| !cpus.is_empty());
+    let coalesce =
+        options.coalesce.iter().map(|(field, value): &(CoalesceField, String)| Coalescing(*field, value.clone()));
+    let spread = Spread {
+        interfaces,
+        cpus: options.cpus.clone(),
+        except,
+        rps: steering(options.rps),
+        rfs: options.rfs,
+        xps: steering(options.xps),
+        threaded: options.threaded.map(|on| if on { Switch::On } else { Switch::Off }),
+        coalesce: coalesce.collect(),
+        ring: options.max_rings.then_some(RingSize::Max),
+        ..Spread::default()
+    };
+    Ok(Intents { drift, spread: vec![spread], doctor: Vec::new() })
+}
+
+fn steering(steer: Steer) -> Steering {
+    match steer {
+        Steer::Auto => Steering::Auto,
+        Steer::On => Steering::On,
+        Steer::Off => Steering::Off,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_named_after_what_it_is_for() {
+        let of =
+            |names: &[&str]| default_name("spread", &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&[]), "spread");
+        assert_eq!(of(&["eth0", "eth1"]), "spread-eth0");
+        assert_eq!(of(&["ens*"]), "spread-ens_");
+        assert!(check_name("rings:eth0").is_ok() && check_name("no-such").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! Files that contradict each other: the same interface, the same setting, another value.
+
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use crate::{
+    folder::IntentFile,
+    intent::{Coalescing, Pattern, Spread, Steering, Switch},
+};
+
+/// The place of a key in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) file: PathBuf,
+    pub(crate) line: usize,
+    pub(crate) key: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, line {}: `{}`", self.file.display(), self.line, self.key)
+    }
+}
+
+/// A table of a file: the file's number, the table's, and what it says.
+type Table<'a> = (usize, usize, &'a Spread);
+
+/// The files that contradict another one, by their numbers, each with the problem.
+pub(crate) fn find(files: &[IntentFile]) -> BTreeMap<usize, String> {
+    let tables: Vec<Table<'_>> = files
+        .iter()
+        .enumerate()
+        .flat_map(|(file, it)| it.intents.spread.iter().enumerate().map(move |(table, spread)| (file, table, spread)))
+        .collect();
+    let mut found = BTreeMap::new();
+    for (at, one) in tables.iter().enumerate() {
+        for other in &tables[at + 1..] {
+            let Some((key, values)) = contradiction(one.2, other.2) else { continue };
+            let place = |(file, table, _): &Table<'_>| files[*file].place("spread", *table, key);
+            let say = |this: &Table<'_>, that: &Table<'_>, mine: &str, theirs: &str| {
+                format!(
+                    "{} is {mine} here, and {theirs} in {} for the same interface; write one value, or other interfaces",
+                    place(this),
+                    place(that)
+                )
+            };
+            found.entry(one.0).or_insert_with(|| say(one, other, &values[0], &values[1]));
+            found.entry(other.0).or_insert_with(|| say(other, one, &values[1], &values[0]));
+        }
+    }
+    found
+}
+
+/// The first key by which two tables set the same thing to different values, and both values.
+fn contradiction(one: &Spread, other: &Spread) -> Option<(&'static str, [String; 2])> {
+    // The table of socket flows is the machine's.
+    if let (Some(a), Some(b)) = (one.rfs, other.rfs)
+        && a != b
+    {
+        return Some(("rfs", [a, b].map(|flows| flows.to_string())));
+    }
+    if !may_meet(one, other) {
+        return None;
+    }
+    let values = |spread: &Spread| {
+        let all = || "not given".to_owned();
+        let threaded = spread.threaded.map(|switch| if switch == Switch::On { "on" } else { "off" }.to_owned());
+        [
+            ("cpus", Some(spread.cpus.as_ref().map_or_else(all, ToString::to_string))),
+            ("except", Some(spread.except.as_ref().map_or_else(all, ToString::to_string))),
+            ("rps", Some(steering(spread.rps))),
+            ("xps", Some(steering(spread.xps))),
+            ("threaded", threaded),
+        ]
+    };
+    for ((key, a), (_, b)) in values(one).into_iter().zip(values(other)) {
+        if let (Some(a), Some(b)) = (a, b)
+            && a != b
+        {
+            return Some((key, [a, b]));
+        }
+    }
+    for Coalescing(field, a) in &one.coalesce {
+        let same = other.coalesce.iter().find(|Coalescing(of, b)| of == field && b != a);
+        if let Some(Coalescing(_, b)) = same {
+            return Some(("coalesce", [a, b].map(|value| format!("{}={value}", field.as_str()))));
+        }
+    }
+    None
+}
+
+fn steering(steering: Steering) -> String {
+    match steering {
+        Steering::Auto => "auto",
+        Steering::On => "on",
+        Steering::Off => "off",
+    }
+    .to_owned()
+}
+
+/// True if an interface can be meant by both, as far as the files alone tell.
+fn may_meet(one: &Spread, other: &Spread) -> bool {
+    let is_same = |a: &Option<String>, b: &Option<String>| match (a, b) {
+        (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),
+        _ => false,
+    };
+    let meets = |a: &Pattern, b: &Pattern| a == b || a.matches(b.as_str()) || b.matches(a.as_str());
+    let names = one.interfaces.iter().any(|a| other.interfaces.iter().any(|b| meets(a, b)));
+    names
+        || is_same(&one.mac, &other.mac)
+        || is_same(&one.driver, &other.driver)
+        || one.is_for_all()
+        || other.is_for_all()
+}

@@ -1,0 +1,50 @@
+//! Errors of keeping.
+
+use std::{io, path::PathBuf};
+
+use host::{file::FileError, journal::JournalError};
+use model::{Classified, ErrorClass};
+use serve::{HomeError, ServeError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// A file of intents that is refused, with its place.
+    #[error("{0}")]
+    Intent(String),
+    #[error("cannot keep `{name}`: {source}")]
+    Write { name: String, source: FileError },
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Folder { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("there is no {}; `evenkeel keep status` lists what is kept", path.display())]
+    NoSuchFile { path: PathBuf },
+    #[error("process {pid} keeps already; `evenkeel keep status` shows what, `evenkeel keep off` ends it")]
+    AlreadyRunning { pid: String },
+    #[error("cannot {operation}: {source}")]
+    System { operation: &'static str, source: io::Error },
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+impl From<HomeError> for KeepError {
+    fn from(error: HomeError) -> Self {
+        match error {
+            HomeError::Held { pid } => Self::AlreadyRunning { pid },
+            HomeError::Folder { path, source } => Self::Folder { operation: "use the folder", path, source },
+            HomeError::Serve(error) => Self::Serve(error),
+        }
+    }
+}
+
+impl Classified for KeepError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Intent(_) | Self::NoSuchFile { .. } => ErrorClass::Usage,
+            Self::Write { source, .. } => source.class(),
+            Self::Journal(error) => error.class(),
+            Self::Serve(error) => error.class(),
+            Self::Folder { .. } | Self::AlreadyRunning { .. } | Self::System { .. } => ErrorClass::Lacking,
+        }
+    }
+}

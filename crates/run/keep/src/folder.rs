@@ -1,0 +1,255 @@
+//! The folder of the intents: read whole, each file for itself; written by temporary file and rename.
+
+use std::{
+    fs::{self, DirBuilder, File},
+    io::{self, Read},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use host::file;
+use sys::owner;
+
+use crate::{
+    KeepError,
+    clash::{self, Place},
+    intent::Intents,
+};
+
+/// The folder that holds `keep.d`, unless another one is named.
+pub const DEFAULT_ETC: &str = "/etc/evenkeel";
+const SUBFOLDER: &str = "keep.d";
+const ENDING: &str = "toml";
+/// More than anybody writes by hand.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const NAME_BYTES_MAX: usize = 64;
+const FILE_MODE: u32 = 0o644;
+const FOLDER_MODE: u32 = 0o755;
+
+/// The folder of the intents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+/// A file that is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntentFile {
+    /// Its name without the ending.
+    pub name: String,
+    pub intents: Intents,
+    pub(crate) text: String,
+    pub(crate) path: PathBuf,
+}
+
+/// A file of which nothing is carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadFile {
+    pub name: String,
+    pub problem: String,
+}
+
+/// The files of the folder, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Files {
+    pub good: Vec<IntentFile>,
+    pub bad: Vec<BadFile>,
+}
+
+/// Names, sizes and times of the files: others after each change.
+pub type Fingerprint = Vec<(PathBuf, u64, u64, Option<SystemTime>)>;
+
+impl Folder {
+    /// The one below `etc`, or below [`DEFAULT_ETC`].
+    pub fn at(etc: Option<&Path>) -> Self {
+        let etc = etc.unwrap_or(Path::new(DEFAULT_ETC));
+        Self(std::path::absolute(etc).unwrap_or_else(|_| etc.to_owned()).join(SUBFOLDER))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.{ENDING}"))
+    }
+
+    fn paths(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let is_intent = |path: &PathBuf| {
+            let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            !hidden && path.extension().is_some_and(|ending| ending == ENDING)
+        };
+        let mut paths: Vec<PathBuf> = paths.filter(is_intent).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        let of = |path: PathBuf| {
+            let meta = fs::metadata(&path).ok();
+            let numbers = meta.as_ref().map_or((0, 0), |meta| (meta.len(), meta.ino()));
+            (path, numbers.0, numbers.1, meta.and_then(|meta| meta.modified().ok()))
+        };
+        self.paths().unwrap_or_default().into_iter().map(of).collect()
+    }
+
+    /// Reads all files. One that is wrong, or contradicts another, is carried out in no part. `check` refuses names that are no check's.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or others can write to it.
+    pub fn read(&self, check: impl Fn(&str) -> Result<(), String>) -> Result<Files, KeepError> {
+        let failed = |source| KeepError::Folder { operation: "read", path: self.0.clone(), source };
+        match fs::metadata(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::default()),
+            meta => owner::trusted(&self.0, &meta.map_err(failed)?).map_err(|why| failed(io::Error::other(why)))?,
+        }
+        let mut files = Files::default();
+        for path in self.paths().map_err(failed)? {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let read = read(&path).and_then(|text| parse(&name, &path, text, &check));
+            match read {
+                Ok(file) => files.good.push(file),
+                Err(problem) => files.bad.push(BadFile { name, problem }),
+            }
+        }
+        files.refuse_clashes();
+        Ok(files)
+    }
+
+    /// Writes a file, after all files were looked at together with it. Returns whether there was one of that name.
+    ///
+    /// # Errors
+    /// The name or the intents are refused, it contradicts another file, or it cannot be written.
+    pub fn write(
+        &self,
+        name: &str,
+        intents: &Intents,
+        check: impl Fn(&str) -> Result<(), String>,
+    ) -> Result<bool, KeepError> {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with(['.', '-']) || !name.chars().all(good) {
+            return Err(KeepError::Intent(format!(
+                "`{name}` is no name of a file; write letters, digits, `-`, `_` and `.`, such as uplink"
+            )));
+        }
+        let path = self.file(name);
+        let file = parse(name, &path, intents.text(), &check).map_err(KeepError::Intent)?;
+        let mut files = self.read(&check)?;
+        let is_there = path.exists();
+        files.good.retain(|other| other.name != name);
+        files.good.push(file);
+        files.refuse_clashes();
+        if let Some(bad) =
+            files.bad.iter().find(|bad| bad.name == name && bad.problem.contains(&path.display().to_string()))
+            && !files.good.iter().any(|good| good.name == name)
+        {
+            return Err(KeepError::Intent(bad.problem.clone()));
+        }
+        let failed = |source| KeepError::Folder { operation: "make the folder", path: self.0.clone(), source };
+        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.0).map_err(failed)?;
+        file::replace(&path, intents.text().as_bytes(), FILE_MODE)
+            .map_err(|source| KeepError::Write { name: name.to_owned(), source })?;
+        Ok(is_there)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// There is none of that name, or it cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), KeepError> {
+        let path = self.file(name);
+        if !path.exists() {
+            return Err(KeepError::NoSuchFile { path });
+        }
+        file::remove(&path).map_err(|source| KeepError::Write { name: name.to_owned(), source })
+    }
+}
+
+impl Files {
+    /// Moves files that contradict each other to the bad ones.
+    fn refuse_clashes(&mut self) {
+        for (at, problem) in clash::find(&self.good).into_iter().rev() {
+            let name = self.good.remove(at).name;
+            self.bad.retain(|bad| bad.name != name);
+            self.bad.push(BadFile { name, problem });
+        }
+        self.bad.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
+    let file = File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    owner::trusted(path, &meta).map_err(|why| {
+        format!("{why}; what is kept is root's to say: chown root:root and chmod 644 {}", path.display())
+    })?;
+    if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
+        return Err(format!("{} is no plain file of at most 1 MiB", path.display()));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// The file that `text` is, or its first problem by file, line and key.
+fn parse(
+    name: &str,
+    path: &Path,
+    text: String,
+    check: &impl Fn(&str) -> Result<(), String>,
+) -> Result<IntentFile, String> {
+    let shown = path.display();
+    let intents: Intents = toml::from_str(&text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = line_of(&text, at);
+        let key = key_of(&text, at).map_or_else(String::new, |key| format!("`{key}`: "));
+        format!("{shown}, line {line}: {key}{}", error.message().trim().replace('\n', ", "))
+    })?;
+    let file = IntentFile { name: name.to_owned(), intents, text, path: path.to_owned() };
+    for (at, doctor) in file.intents.doctor.iter().enumerate() {
+        let place = file.place("doctor", at, "checks");
+        if doctor.checks.is_empty() {
+            return Err(format!("{place}: names no check; write such as checks = [\"rings\"]"));
+        }
+        for name in &doctor.checks {
+            check(name).map_err(|why| format!("{place}: {why}"))?;
+        }
+    }
+    if file.intents.spread.is_empty() && file.intents.doctor.is_empty() {
+        return Err(format!("{shown}, line 1: asks for nothing; write a table [[spread]] or [[doctor]]"));
+    }
+    Ok(file)
+}
+
+impl IntentFile {
+    /// The place of a key in the table number `at` of a kind; of the table, where the key is not written.
+    pub(crate) fn place(&self, kind: &str, at: usize, key: &str) -> Place {
+        let header = format!("[[{kind}]]");
+        let lines: Vec<&str> = self.text.lines().map(str::trim).collect();
+        let starts = lines.iter().enumerate().filter(|(_, line)| line.starts_with(&header)).map(|(number, _)| number);
+        let start = starts.clone().nth(at).unwrap_or(0);
+        let is_key = |line: &&str| line.split_once('=').is_some_and(|(word, _)| word.trim() == key);
+        let table = lines.iter().skip(start + 1).take_while(|line| !line.starts_with('['));
+        let line = table.clone().position(|line| is_key(&line)).map_or(start, |below| start + 1 + below);
+        Place { file: self.path.clone(), line: line + 1, key: key.to_owned() }
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The key of the line at a byte.
+fn key_of(text: &str, at: usize) -> Option<&str> {
+    let line = text.lines().nth(line_of(text, at) - 1)?;
+    let (key, _) = line.split_once('=')?;
+    Some(key.trim()).filter(|key| !key.is_empty() && !key.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests;

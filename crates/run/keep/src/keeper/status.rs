@@ -1,0 +1,85 @@
+//! The state of what is kept.
+
+use std::time::Instant;
+
+use super::{FilePlan, Keeper};
+use crate::{
+    drift::{likely, writers},
+    folder::IntentFile,
+    planner::Planner,
+    status::{Contested, FileState, FileStatus, Status},
+};
+
+impl<P: Planner> Keeper<P> {
+    /// Plans without making anything: for a status while nobody keeps.
+    ///
+    /// # Errors
+    /// The machine cannot be read, in words.
+    pub fn survey(&mut self) -> Result<(), String> {
+        self.read_files();
+        let planned = self.planner.plan(&self.files.good)?;
+        self.plans = self.plans_of(planned);
+        for plan in &mut self.plans {
+            plan.kept = plan.kept_values(&self.memory);
+        }
+        Ok(())
+    }
+
+    pub fn status(&mut self) -> Status {
+        let now = Instant::now();
+        let mut files: Vec<FileStatus> = Vec::new();
+        for (file, plan) in self.files.good.iter().zip(&self.plans) {
+            let mut status = described(file, plan);
+            for (knob, kept) in &plan.kept {
+                match self.store.read(knob) {
+                    Ok(found) if knob.same(&found, kept) => status.settings += 1,
+                    Ok(found) => {
+                        let (found, kept) = (knob.phrase(&found), knob.phrase(kept));
+                        status.differing.push(format!("{knob} is {found} instead of {kept}"));
+                    }
+                    Err(error) => status.differing.push(error.to_string()),
+                }
+            }
+            status.state = match (&status.problem, status.differing.is_empty(), status.pending.is_empty()) {
+                (Some(_), ..) => FileState::Failed,
+                (None, false, _) => FileState::Differs,
+                (None, true, false) => FileState::Pending,
+                (None, true, true) => FileState::Kept,
+            };
+            files.push(status);
+        }
+        files.extend(self.files.bad.iter().map(|bad| FileStatus {
+            name: bad.name.clone(),
+            state: FileState::Refused,
+            problem: Some(bad.problem.clone()),
+            ..FileStatus::default()
+        }));
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        let resting: Vec<_> = self.memory.contests.resting(now).collect();
+        let running = if resting.is_empty() { Vec::new() } else { writers() };
+        let contested = resting.into_iter().map(|(knob, rest)| Contested {
+            setting: knob.to_string(),
+            rest_s: rest.as_secs(),
+            likely: likely(knob, &running),
+        });
+        Status {
+            folder: self.folder.path().display().to_string(),
+            files,
+            contested: contested.collect(),
+            events: self.log.all(),
+            ..Status::default()
+        }
+    }
+}
+
+fn described(file: &IntentFile, plan: &FilePlan) -> FileStatus {
+    FileStatus {
+        name: file.name.clone(),
+        intents: file.intents.phrases(),
+        drift: file.intents.drift.name().to_owned(),
+        pending: plan.planned.pending.clone(),
+        warnings: plan.planned.warnings.clone(),
+        problem: plan.planned.problem.clone(),
+        ..FileStatus::default()
+    }
+}

@@ -1,0 +1,51 @@
+//! The sessions of the journal that keeping made, and the way back.
+
+use host::{
+    journal::{Journal, Session, UndoOptions, UndoReport},
+    knob::Live,
+};
+
+use crate::KeepError;
+
+/// What the journal says of a session that carried out a file.
+pub fn session_command(name: &str) -> String {
+    marked("evenkeel keep run", name)
+}
+
+/// A command that made what a file keeps from then on.
+pub fn marked(command: &str, name: &str) -> String {
+    format!("{command} [keep {name}]")
+}
+
+/// The sessions of this boot and network namespace that keep made and that stand, of one file or of all, oldest first.
+pub(crate) fn sessions(journal: &Journal, name: Option<&str>) -> Result<Vec<Session>, KeepError> {
+    let mut found = Vec::new();
+    for session in journal.sessions()? {
+        let is_it = match name {
+            Some(name) => session.header.command.ends_with(&format!(" [keep {name}]")),
+            None => session.header.command.ends_with(']') && session.header.command.contains(" [keep "),
+        };
+        if is_it && session.is_open() && session.other_netns().is_none() && session.is_of_this_boot()? {
+            found.push(session);
+        }
+    }
+    Ok(found)
+}
+
+/// Takes back what was kept, last session first. What somebody else has written since is left, and said.
+///
+/// # Errors
+/// The journal cannot be read, or another process changes the machine.
+pub fn take_back(journal: &Journal, name: Option<&str>) -> Result<Vec<(String, UndoReport)>, KeepError> {
+    if sessions(journal, name)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let writer = journal.lock_waiting()?;
+    let options = UndoOptions { go_on: true, in_order: name.is_none(), ..UndoOptions::default() };
+    let mut reports = Vec::new();
+    for mut session in sessions(journal, name)?.into_iter().rev() {
+        let report = session.undo(&writer, &mut Live, options);
+        reports.push((session.header.session.clone(), report));
+    }
+    Ok(reports)
+}
