@@ -235,7 +235,7 @@ impl IntentFile {
         let start = starts.clone().nth(at).unwrap_or(0);
         let is_key = |line: &&str| line.split_once('=').is_some_and(|(word, _)| word.trim() == key);
         let table = lines.iter().skip(start + 1).take_while(|line| !line.starts_with('['));
-        let line = table.clone().position(|line| is_key(line)).map_or(start, |below| start + 1 + below);
+        let line = table.clone().position(is_key).map_or(start, |below| start + 1 + below);
         Place { file: self.path.clone(), line: line + 1, key: key.to_owned() }
     }
 }

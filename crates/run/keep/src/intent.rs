@@ -1,15 +1,18 @@
 //! Intents: what is to be kept, as a file of TOML says it. Not values: those are planned on the machine that is there.
 
+mod pattern;
+
 use std::fmt;
 
 use host::{
     Host,
-    interface::real_name,
     knob::{CoalesceField, coalescing},
     picture::Nic,
 };
 use model::{CpuSet, doctor::Role};
 use serde::{Deserialize, Serialize};
+
+pub use self::pattern::{Matched, Pattern, matched};
 
 /// All that one file asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -87,54 +90,6 @@ impl From<Coalescing> for String {
     }
 }
 
-/// The name of an interface, or a glob of names: `ens*`, `eth?`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Pattern(String);
-
-impl TryFrom<String> for Pattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let is_bad = |c: char| c == '/' || c.is_whitespace() || c.is_control();
-        match text.is_empty() || text.contains(is_bad) || text == "." || text == ".." {
-            true => Err(format!("`{text}` is no name of an interface; write one such as eth0, or a glob such as ens*")),
-            false => Ok(Self(text)),
-        }
-    }
-}
-
-impl From<Pattern> for String {
-    fn from(pattern: Pattern) -> Self {
-        pattern.0
-    }
-}
-
-impl Pattern {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn is_glob(&self) -> bool {
-        self.0.contains(['*', '?'])
-    }
-
-    pub fn matches(&self, name: &str) -> bool {
-        glob(self.0.as_bytes(), name.as_bytes())
-    }
-}
-
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern.split_first(), name.split_first()) {
-        (None, None) => true,
-        (Some((b'*', rest)), _) if glob(rest, name) => true,
-        (Some((b'*', _)), Some((_, tail))) => glob(pattern, tail),
-        (Some((b'?', rest)), Some((_, tail))) => glob(rest, tail),
-        (Some((one, rest)), Some((other, tail))) => one == other && glob(rest, tail),
-        _ => false,
-    }
-}
-
 /// A placement, with the options of `spread apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -177,14 +132,6 @@ pub struct Doctor {
     pub interfaces: Vec<Pattern>,
 }
 
-/// The interfaces of an intent on a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Matched {
-    pub names: Vec<String>,
-    /// What is named and is not there, in words.
-    pub pending: Vec<String>,
-}
-
 impl Spread {
     /// True if it names no interface: it is for every network card that is up.
     pub fn is_for_all(&self) -> bool {
@@ -211,35 +158,10 @@ impl Spread {
     }
 }
 
-impl Matched {
-    fn add(&mut self, nics: Vec<&Nic>, pending: impl FnOnce() -> String) {
-        if nics.is_empty() {
-            self.pending.push(pending());
-        }
-        for nic in nics {
-            if !self.names.contains(&nic.name) {
-                self.names.push(nic.name.clone());
-            }
-        }
-    }
-}
-
-/// The interfaces that `patterns` name.
-pub fn matched(patterns: &[Pattern], host: &Host) -> Matched {
-    let mut found = Matched::default();
-    for pattern in patterns {
-        let real = if pattern.is_glob() { pattern.0.clone() } else { real_name(&pattern.0) };
-        let real = Pattern(real);
-        let nics = host.nics.iter().filter(|nic| real.matches(&nic.name)).collect();
-        found.add(nics, || format!("{} is not there", pattern.0));
-    }
-    found
-}
-
 /// `spread eth0, ens*`
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.interfaces.iter().map(|pattern| pattern.0.clone());
+        let names = self.interfaces.iter().map(|pattern| pattern.as_str().to_owned());
         let mac = self.mac.iter().map(|mac| format!("address {mac}"));
         let driver = self.driver.iter().map(|driver| format!("driver {driver}"));
         let all: Vec<String> = names.chain(mac).chain(driver).collect();
@@ -282,16 +204,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_match_whole_names() {
-        let is = |pattern: &str, name: &str| Pattern(pattern.into()).matches(name);
-        assert!(is("eth0", "eth0") && is("ens*", "ens1f0") && is("*", "x") && is("e?h*0", "eth10"));
-        assert!(!is("eth", "eth0") && !is("eth?", "eth") && !is("ens*0", "ens1"));
-    }
-
-    #[test]
     fn what_was_written_reads_back() {
         let spread = Spread {
-            interfaces: vec![Pattern("ens*".into())],
+            interfaces: vec![Pattern::try_from("ens*".to_owned()).unwrap()],
             cpus: CpuSet::parse_list("0-3").ok(),
             rps: Steering::On,
             rfs: Some(4096),

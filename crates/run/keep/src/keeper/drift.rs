@@ -7,7 +7,7 @@ use host::{
     knob::{Change, Knob, KnobError},
 };
 
-use super::{Keeper, Stuck};
+use super::{Keeper, pass::Stuck};
 use crate::{
     drift::{Answer, Process, likely, writers},
     intent::Drift,

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, rc::Rc};
 
-use host::knob::KnobError;
+use host::knob::{Change, KnobError};
 
 use super::*;
 use crate::{folder::IntentFile, intent::Drift, state::Interface, status::FileState};
