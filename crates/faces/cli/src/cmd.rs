@@ -14,6 +14,7 @@ mod measure;
 mod meta;
 mod profile;
 mod route;
+mod selftest;
 mod shield;
 mod snapshot;
 mod spread;
@@ -47,6 +48,7 @@ pub(crate) enum Verb {
     Capture(Box<capture::CaptureArgs>),
     Gen(Box<r#gen::GenArgs>),
     Snapshot(snapshot::SnapshotArgs),
+    Selftest(selftest::SelftestArgs),
     #[command(hide = true)]
     Frames(r#gen::FramesArgs),
     #[command(hide = true)]
@@ -63,6 +65,7 @@ impl Verb {
             Self::Gen(args) => r#gen::run(&args),
             Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
+            Self::Selftest(args) => selftest::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Ledger(args) => ledger::run(&args),
             Self::Profile(args) => profile::run(&args),

@@ -13,7 +13,7 @@ const START: [(&str, &str); 3] = [
 
 /// The verbs by what they are for.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Look, and change nothing", &["ledger", "doctor", "top", "profile", "capture", "snapshot"]),
+    ("Look, and change nothing", &["ledger", "doctor", "top", "profile", "capture", "snapshot", "selftest"]),
     ("Change settings, with undo", &["spread", "keep", "undo", "confirm"]),
     ("Run in front of the stack, or in its place", &["shield", "route", "link"]),
     ("Measure in a lab, or between ports", &["bench", "demo", "gen", "report"]),

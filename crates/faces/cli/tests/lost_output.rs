@@ -91,6 +91,7 @@ fn a_lost_answer_is_reported_by_every_verb() {
         "undo --state FOLDER --list --json",
         "confirm --state FOLDER",
         "snapshot -",
+        "selftest",
         "top --once --interval 0.1",
         "top --once --interval 0.1 --json",
         "bench --dry-run",

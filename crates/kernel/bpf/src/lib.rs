@@ -14,6 +14,8 @@
 //!   [`XdpPass`] are the barest receivers.
 //! * `trace` watches: [`AllocationCounter`], [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
 //!
+//! [`probe`] tries what the kernel gives.
+//!
 //! Under all of them lies a trunk: `program` opens, loads and test-runs, and says what failed; [`link`] attaches; `counters` adds up over CPUs.
 //!
 //! ```no_run
@@ -36,6 +38,7 @@ pub mod filter;
 pub mod link;
 mod messages;
 mod pin;
+pub mod probe;
 mod program;
 mod route;
 mod send;
@@ -79,7 +82,7 @@ pub use send::{
     bench_tx,
     flood_end::FloodEnd,
     r#gen::{
-        self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, runs_native_xdp,
+        self, LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, has_zero_copy, runs_native_xdp,
         takes_large_redirected_frames, takes_redirected_frames,
     },
     verdict::{DropCounts, XdpDrop, XdpPass},

@@ -63,6 +63,8 @@ impl Namespace {
             Ok(file) => Ok(Self(NamespaceHandle { name: name.to_owned(), file: Arc::new(file) })),
             Err(e) => {
                 let _ = remove(name);
+                // In a user namespace nothing was mounted, and nothing may be unmounted.
+                let _ = fs::remove_file(&path);
                 Err(e)
             }
         }

@@ -31,6 +31,7 @@ mod route_rates;
 mod route_totals;
 pub mod run;
 pub mod schema;
+pub mod selftest;
 pub mod share;
 pub mod shield;
 pub mod shield_event;

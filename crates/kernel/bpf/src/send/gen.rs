@@ -276,6 +276,13 @@ pub fn runs_native_xdp(interface: &str) -> Result<Option<bool>, XdpError> {
     has_feature(interface, BASIC)
 }
 
+/// True if the driver of `interface` gives frames to AF_XDP sockets without a copy; none when the kernel (before 6.3) cannot tell.
+pub fn has_zero_copy(interface: &str) -> Result<Option<bool>, XdpError> {
+    /// NETDEV_XDP_ACT_XSK_ZEROCOPY.
+    const XSK_ZEROCOPY: u64 = 8;
+    has_feature(interface, XSK_ZEROCOPY)
+}
+
 fn has_feature(interface: &str, feature: u64) -> Result<Option<bool>, XdpError> {
     let features = query(interface, "ask for XDP features")?.feature_flags;
     // A driver without any says nothing, as a kernel does that cannot tell.

@@ -1,0 +1,70 @@
+//! `evenkeel selftest`: what of evenkeel works here.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use model::selftest::SelfTest;
+use report::{Look, selftest_text};
+
+use crate::{
+    args::interface,
+    failure::{Failure, Outcome, json, print, print_verdict},
+};
+
+/// Try what evenkeel needs and does on this machine.
+///
+/// Example: sudo evenkeel selftest --share report.json
+///
+/// Works in network namespaces of its own, which go with it, for a minute at most. With INTERFACE its driver is read too, and nothing changed there.
+/// Each row says whether it works, why not, and what to do. Exit code 0: all works, or has something in its place; 1: something does not work, or could not be
+/// tried; 3: nothing could be tried.
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArgs {
+    /// Read the driver of this interface.
+    #[arg(value_parser = interface)]
+    interface: Option<String>,
+    /// Print JSON (schema evenkeel.selftest/1).
+    #[arg(long)]
+    json: bool,
+    /// Write the JSON without names, addresses and paths, to attach to a bug.
+    #[arg(long, value_name = "FILE")]
+    share: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
+    if let Some(name) = &args.interface {
+        sys::interface::index(name).map_err(Failure::lacking)?;
+    }
+    let evenkeel = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    let test = selftest::run(&evenkeel, args.interface.as_deref());
+    if let Some(file) = &args.share {
+        let text = json(model::selftest::SCHEMA, shared(test.clone()))? + "\n";
+        fs::write(file, text).with_context(|| format!("cannot write {}", file.display())).map_err(Failure::lacking)?;
+    }
+    let text = match args.json {
+        true => json(model::selftest::SCHEMA, &test)? + "\n",
+        false => selftest_text(&test, Look::of_stdout()),
+    };
+    if test.nothing_tried() {
+        print(&text)?;
+        return Err(Failure::lacking(anyhow!("nothing could be tried")));
+    }
+    print_verdict(&text, if test.all_works() { Outcome::Fine } else { Outcome::No })
+}
+
+/// The report without the names of this machine, its users and its interfaces.
+fn shared(test: SelfTest) -> SelfTest {
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    // `root` is in many messages, and names nobody.
+    let users = passwd.lines().filter_map(|line| line.split(':').next()).filter(|name| *name != "root");
+    let names = std::iter::once(hostname.trim()).chain(users).map(str::to_owned).collect::<Vec<_>>();
+    let interfaces = sys::interface::names().into_iter().enumerate().map(|(number, name)| {
+        let driver = fs::read_link(format!("/sys/class/net/{name}/device/driver")).ok();
+        let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+        let stands = format!("{}-{number}", driver.unwrap_or_else(|| "virtual".to_owned()));
+        (name, stands)
+    });
+    selftest::anonymous(test, &interfaces.collect::<Vec<_>>(), &names)
+}

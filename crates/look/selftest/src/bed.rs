@@ -1,0 +1,101 @@
+//! The lab of a self-test: two hosts, and a box between them.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use lab::{Lab, LabError, Namespace, VethEnd};
+
+/// Addresses for measurements (RFC 2544): a host, the box's two, and the other host.
+pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
+pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
+pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
+pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
+/// Payload of a datagram.
+pub(crate) const SENT: &[u8] = b"evenkeel";
+/// Datagrams that a trial sends.
+pub(crate) const SENT_COUNT: u64 = 8;
+/// They arrive within this time.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
+
+/// The host on the left, the box, and the host on the right. It goes with the value.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    pub left: Namespace,
+    pub middle: Namespace,
+    pub right: Namespace,
+    /// The left host's end, and the box's towards it.
+    pub left_end: VethEnd,
+    pub near: VethEnd,
+    /// The box's end towards the right host, and that one's.
+    pub far: VethEnd,
+    pub right_end: VethEnd,
+}
+
+impl Bed {
+    /// Makes namespaces and pairs.
+    pub(crate) fn make() -> Result<Self, LabError> {
+        let lab = Lab::new("selftest")?;
+        let [left, middle, right] = ["left", "box", "right"].map(|role| lab.namespace(role));
+        let (left, middle, right) = (left?, middle?, right?);
+        let names = ["la", "lb", "ra", "rb"].map(|label| lab.interface(label));
+        let (left_end, near) = lab.veth((&left, &names[0]), (&middle, &names[1]), 1)?;
+        let (far, right_end) = lab.veth((&middle, &names[2]), (&right, &names[3]), 1)?;
+        let bed = Self { left, middle, right, left_end, near, far, right_end };
+        // All behind the box is on the link for the hosts, by its address.
+        bed.left.add_address(&bed.left_end.name, HOST.into(), 15)?;
+        bed.middle.add_address(&bed.near.name, NEAR.into(), 24)?;
+        bed.middle.add_address(&bed.far.name, FAR.into(), 24)?;
+        bed.right.add_address(&bed.right_end.name, OTHER.into(), 15)?;
+        for address in [NEAR, OTHER] {
+            bed.left.add_neighbour(&bed.left_end.name, address.into(), bed.near.mac)?;
+        }
+        for address in [FAR, HOST] {
+            bed.right.add_neighbour(&bed.right_end.name, address.into(), bed.far.mac)?;
+        }
+        bed.middle.add_neighbour(&bed.near.name, HOST.into(), bed.left_end.mac)?;
+        bed.middle.add_neighbour(&bed.far.name, OTHER.into(), bed.right_end.mac)?;
+        bed.middle.set_sysctl("net.ipv4.ip_forward", "1")?;
+        for (space, end) in [
+            (&bed.left, &bed.left_end),
+            (&bed.middle, &bed.near),
+            (&bed.middle, &bed.far),
+            (&bed.right, &bed.right_end),
+        ] {
+            // It takes frames that XDP redirects to it, and none leaves its checksum to a device.
+            space.set_feature(&end.name, "rx-gro", true)?;
+            space.set_feature(&end.name, "tx-checksum-ip-generic", false)?;
+        }
+        Ok(bed)
+    }
+
+    /// Has the left host send datagrams.
+    pub(crate) fn send(&self, to: Ipv4Addr, port: u16, count: u64) -> io::Result<()> {
+        let send = || {
+            let socket = UdpSocket::bind((HOST, 0))?;
+            (0..count).try_for_each(|_| socket.send_to(SENT, (IpAddr::from(to), port)).map(drop))
+        };
+        self.left.run(send).map_err(io::Error::other)?
+    }
+
+    /// Opens a port of the right host, so that it answers nothing.
+    pub(crate) fn listen(&self, port: u16) -> io::Result<UdpSocket> {
+        self.right.run(|| UdpSocket::bind((OTHER, port))).map_err(io::Error::other)?
+    }
+
+    /// Waits until all is counted that a trial sent; the count at the end.
+    pub(crate) fn counted<E>(&self, mut count: impl FnMut() -> Result<u64, E>) -> Result<u64, E> {
+        let began = Instant::now();
+        loop {
+            let now = count()?;
+            if now >= SENT_COUNT || began.elapsed() > ARRIVAL_TIMEOUT {
+                return Ok(now);
+            }
+            sleep(POLL_PERIOD);
+        }
+    }
+}

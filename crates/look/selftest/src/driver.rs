@@ -1,0 +1,91 @@
+//! An interface's driver: read, and nothing changed.
+
+use std::time::Instant;
+
+use model::selftest::{Group, Row};
+use sys::ethtool::Ethtool;
+
+use crate::trial::{Tried, row, words};
+
+/// Reads what verbs need of a driver.
+pub(crate) fn rows(interface: &str) -> Vec<Row> {
+    let trials: [(&str, &[&str], fn(&str) -> Result<Tried, String>); 7] = [
+        ("driver", &[], driver),
+        ("queues", &["spread", "capture", "route"], queues),
+        ("ring", &["doctor"], ring),
+        ("RSS", &["spread"], rss),
+        ("XDP in the driver", &["shield", "route", "link", "capture"], native),
+        ("frames by XDP redirect", &["route", "gen"], redirect),
+        ("AF_XDP without a copy", &["capture"], zero_copy),
+    ];
+    let one = |(name, verbs, trial): &(&str, &[&str], fn(&str) -> Result<Tried, String>)| {
+        let began = Instant::now();
+        let tried = trial(interface).unwrap_or_else(|why| Tried::fails(why, "look whether its driver is loaded"));
+        row(Group::Interface, name, verbs, tried, began)
+    };
+    trials.iter().map(one).collect()
+}
+
+fn asked<T>(
+    interface: &str,
+    ask: impl FnOnce(&mut Ethtool, &str) -> Result<Option<T>, sys::ethtool::EthtoolError>,
+) -> Result<Option<T>, String> {
+    ask(&mut Ethtool::open().map_err(words)?, interface).map_err(words)
+}
+
+fn none(what: &str) -> Tried {
+    Tried::limited(format!("the driver tells of no {what}"), "what it has cannot be set")
+}
+
+fn driver(interface: &str) -> Result<Tried, String> {
+    let info = asked(interface, |ethtool, name| ethtool.driver(name))?;
+    Ok(info.map_or_else(|| none("name"), |info| Tried::works(info.driver)))
+}
+
+fn queues(interface: &str) -> Result<Tried, String> {
+    let found = asked(interface, |ethtool, name| ethtool.channels(name))?;
+    Ok(found.map_or_else(
+        || none("queues"),
+        |found| {
+            let of = |now: u32, max: u32| format!("{now} of {max}");
+            let (both, rx) = (of(found.combined, found.combined_max), of(found.rx, found.rx_max));
+            Tried::works(format!("combined {both}, receive {rx}, transmit {}", of(found.tx, found.tx_max)))
+        },
+    ))
+}
+
+fn ring(interface: &str) -> Result<Tried, String> {
+    let found = asked(interface, |ethtool, name| ethtool.rings(name))?;
+    Ok(found.map_or_else(
+        || none("ring"),
+        |found| {
+            Tried::works(format!("receive {} of {}, transmit {} of {}", found.rx, found.rx_max, found.tx, found.tx_max))
+        },
+    ))
+}
+
+fn rss(interface: &str) -> Result<Tried, String> {
+    let found = asked(interface, |ethtool, name| ethtool.rss(name))?;
+    Ok(found.map_or_else(|| none("RSS"), |found| Tried::works(format!("{} entries", found.indirection.len()))))
+}
+
+fn feature(answer: Option<bool>, instead: &str) -> Tried {
+    match answer {
+        Some(true) => Tried::works(""),
+        Some(false) => Tried::limited("the driver says that it cannot", instead),
+        None => Tried::untried("kernels before 6.3 cannot tell", "try it with the verb"),
+    }
+}
+
+fn native(interface: &str) -> Result<Tried, String> {
+    Ok(feature(bpf::runs_native_xdp(interface).map_err(words)?, "use --xdp-mode generic"))
+}
+
+fn redirect(interface: &str) -> Result<Tried, String> {
+    let answer = bpf::takes_redirected_frames(interface).map_err(words)?;
+    Ok(feature(answer, "what leaves by it is forwarded by the kernel; gen sends by --backend tx-ring"))
+}
+
+fn zero_copy(interface: &str) -> Result<Tried, String> {
+    Ok(feature(bpf::has_zero_copy(interface).map_err(words)?, "AF_XDP copies there"))
+}

@@ -1,0 +1,157 @@
+//! Parts of the kernel beside its packet paths.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use bpf::{
+    CpuProfile, ProfileOptions,
+    drops::{DropOptions, DropTrace},
+    probe,
+};
+use nix::sys::signal::SigSet;
+use sys::{
+    privilege::Capability,
+    seccomp_notify::{Call, Filter, start},
+};
+
+use crate::{
+    Place, process,
+    trial::{LAB, Need, Tried, words},
+};
+
+const BPF: &[Capability] = &[Capability::CAP_BPF];
+const TRACING: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
+const BPFFS: &str = "/sys/fs/bpf";
+/// Bytes of a map that are charged to the memory limit.
+const MAP_BYTES: u32 = 8 << 20;
+/// A program that does nothing ends within this time.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which a clock of 99 Hz ticks.
+const SAMPLING_TIME: Duration = Duration::from_millis(100);
+
+pub(super) const NEEDS: &[Need] = &[
+    Need {
+        name: "BTF",
+        verbs: &["ledger", "profile", "shield", "route", "capture", "link"],
+        capabilities: &[],
+        trial: |_| probe::types().map(|()| Tried::works("")).map_err(words),
+        fix: "boot a kernel with CONFIG_DEBUG_INFO_BTF, as those of distributions are",
+    },
+    Need {
+        name: "memory of maps (8 MiB)",
+        verbs: &["shield", "route"],
+        capabilities: BPF,
+        trial: |_| probe::map(MAP_BYTES).map(|()| Tried::works("")).map_err(words),
+        fix: "raise the limit on locked memory (`ulimit -l unlimited`, LimitMEMLOCK=infinity)",
+    },
+    Need {
+        name: "BPF file system",
+        verbs: &["shield", "route"],
+        capabilities: BPF,
+        trial: bpffs,
+        fix: "mount -t bpf bpf /sys/fs/bpf",
+    },
+    Need {
+        name: LAB,
+        verbs: &["bench", "demo", "link run"],
+        capabilities: &[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN],
+        trial: |place| place.bed().map(|_| Tried::works("")),
+        fix: "boot a kernel with CONFIG_NET_NS and CONFIG_VETH (modprobe veth), outside of a container",
+    },
+    Need {
+        name: "perf events",
+        verbs: &["profile"],
+        capabilities: TRACING,
+        trial: perf,
+        fix: "boot a kernel with CONFIG_PERF_EVENTS; a container's seccomp filter may forbid perf_event_open",
+    },
+    Need {
+        name: "tracepoint skb:kfree_skb",
+        verbs: &["ledger", "profile"],
+        capabilities: TRACING,
+        trial: drops,
+        fix: "boot a kernel with BTF and tracepoints",
+    },
+    Need {
+        name: "seccomp user notification",
+        verbs: &["link run"],
+        capabilities: &[],
+        trial: seccomp,
+        fix: "without it static programs and those in Go stay on TCP; others get a library",
+    },
+    Need {
+        name: "control groups",
+        verbs: &["bench --neighbour"],
+        capabilities: &[Capability::CAP_SYS_ADMIN],
+        trial: groups,
+        fix: "mount -t cgroup2 none /sys/fs/cgroup",
+    },
+    Need {
+        name: "KVM",
+        verbs: &["bench"],
+        capabilities: &[],
+        trial: |_| {
+            Ok(match sys::kvm::exit_ns() {
+                Ok(ns) => Tried::works(format!("an exit takes {ns:.0} ns")),
+                Err(e) => {
+                    Tried::limited(words(e), "`bench --dut guest` emulates guests, and counts in place of measuring")
+                }
+            })
+        },
+        fix: "",
+    },
+];
+
+fn bpffs(_: &Place<'_>) -> Result<Tried, String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").map_err(words)?;
+    let is_bpf = |line: &str| line.split(' ').nth(1) == Some(BPFFS) && line.split(' ').nth(2) == Some("bpf");
+    if !mounts.lines().any(is_bpf) {
+        return Err(format!("{BPFFS} is not mounted"));
+    }
+    let path = Path::new(BPFFS).join(host::owner::name("selftest", "pin"));
+    probe::pin(&path).map(|()| Tried::works("")).map_err(words)
+}
+
+fn perf(_: &Place<'_>) -> Result<Tried, String> {
+    let mut profile = CpuProfile::open(&ProfileOptions::of([0])).map_err(words)?;
+    std::thread::sleep(SAMPLING_TIME);
+    let count = profile.read().map_err(words)?.len();
+    match count {
+        0 => Err("the clock of CPU 0 does not tick".into()),
+        count => Ok(Tried::works(format!("{count} stacks of CPU 0"))),
+    }
+}
+
+fn drops(_: &Place<'_>) -> Result<Tried, String> {
+    let trace = DropTrace::open(&DropOptions::default()).map_err(words)?;
+    trace.read().map_err(words)?;
+    Ok(match trace.unavailable() {
+        [] => Tried::works(""),
+        lacking => Tried::limited(
+            format!("it lacks {}", lacking.join(", ")),
+            "what these would tell stays in the unexplained rest",
+        ),
+    })
+}
+
+fn seccomp(_: &Place<'_>) -> Result<Tried, String> {
+    let filter = Filter::new(&[Call::Getsockname.into()]).map_err(words)?;
+    let (mut child, listener) = start(Command::new("true"), filter, SigSet::empty()).map_err(words)?;
+    // The end is heard when the program is gone.
+    while let Some(heard) = listener.receive().map_err(words)? {
+        listener.answer(heard.id, sys::seccomp_notify::Answer::Continue).map_err(words)?;
+    }
+    child.wait().map_err(words)?;
+    Ok(Tried::works(""))
+}
+
+fn groups(_: &Place<'_>) -> Result<Tried, String> {
+    let group = lab::Group::new("selftest", "group").map_err(words)?;
+    let mut sleeping = Command::new("sh");
+    sleeping.args(["-c", &format!("{} && echo moved && exec sleep 30", group.enter())]);
+    let mut sleeping = process::Running::start(&mut sleeping).map_err(words)?;
+    if !sleeping.has_printed("moved", END_TIMEOUT) || group.processes().is_empty() {
+        return Err(format!("no process can be moved: {}", sleeping.end(Duration::ZERO).last_words()));
+    }
+    let is_v2 = group.enter().contains("/unified/") || Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    Ok(Tried::works(if is_v2 { "version 2" } else { "version 1" }))
+}

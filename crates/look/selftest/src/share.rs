@@ -1,0 +1,98 @@
+//! A report without what would name the machine or who uses it.
+
+use model::selftest::SelfTest;
+
+/// The report without the names that are given (of the host, of users, of interfaces), and without addresses and paths of homes.
+pub fn anonymous(mut test: SelfTest, interfaces: &[(String, String)], names: &[String]) -> SelfTest {
+    let clean = |text: &str| cleaned(text, interfaces, names);
+    test.interface = test.interface.as_deref().map(clean);
+    for row in &mut test.rows {
+        row.reason = clean(&row.reason);
+        row.fix = row.fix.as_deref().map(clean);
+    }
+    test
+}
+
+fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> String {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@' | '~');
+    let mut out = String::with_capacity(text.len());
+    let mut word = String::new();
+    for c in text.chars().chain(std::iter::once('\n')) {
+        if is_part(c) {
+            word.push(c);
+            continue;
+        }
+        out += &of_word(&word, interfaces, names);
+        word.clear();
+        out.push(c);
+    }
+    out.pop();
+    out
+}
+
+/// A word, or what stands in its place; a full stop or a colon at its end stays.
+fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> String {
+    let bare = word.trim_end_matches(['.', ':']);
+    let end = &word[bare.len()..];
+    let holds = |name: &String| !name.is_empty() && bare.split(['/', '@', ':']).any(|part| part == name);
+    if let Some((_, as_driver)) = interfaces.iter().find(|(name, _)| holds(name)) {
+        return format!("{as_driver}{end}");
+    }
+    let address = bare.split_once('/').map_or(bare, |(address, _)| address);
+    let is_ip = address.parse::<std::net::IpAddr>().is_ok() || address.parse::<std::net::SocketAddr>().is_ok();
+    let is_mac =
+        bare.split(':').count() == 6 && bare.split(':').all(|b| b.len() == 2 && u8::from_str_radix(b, 16).is_ok());
+    // `::` alone is punctuation of programs, and no address.
+    if (is_ip && address != "::") || is_mac {
+        return format!("ADDRESS{end}");
+    }
+    if bare.starts_with("/home/") || bare.starts_with("/root/") || bare.starts_with('~') {
+        return format!("PATH{end}");
+    }
+    if names.iter().any(holds) {
+        return format!("NAME{end}");
+    }
+    word.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::selftest::{Group, Outcome, Row};
+
+    use super::*;
+
+    #[test]
+    fn what_names_the_machine_is_not_in_it() {
+        let reason =
+            "secrethost: enp3s0: alice@10.1.2.3:22, fe80::1/64 and 02:00:5e:10:00:01 (/home/alice/key) on `enp3s0`.";
+        let row = Row {
+            group: Group::Needs,
+            name: "ssh".into(),
+            verbs: vec!["doctor".into()],
+            outcome: Outcome::Fails,
+            reason: reason.into(),
+            fix: Some("ip link set enp3s0 up; see 192.0.2.7 and /root/x".into()),
+            duration_s: 0.0,
+        };
+        let test = SelfTest {
+            timestamp: String::new(),
+            version: "0".into(),
+            kernel: "6.1".into(),
+            architecture: "x86_64".into(),
+            distribution: None,
+            cpus: 2,
+            is_root: true,
+            user_namespace: false,
+            interface: Some("enp3s0".into()),
+            duration_s: 1.0,
+            rows: vec![row],
+        };
+        let interfaces = [("enp3s0".to_owned(), "virtio_net 0".to_owned())];
+        let names = ["secrethost".to_owned(), "alice".to_owned()];
+        let text = serde_json::to_string(&anonymous(test, &interfaces, &names)).unwrap();
+        for secret in ["secrethost", "alice", "enp3s0", "10.1.2.3", "fe80", "02:00", "192.0.2.7", "/home", "/root/x"] {
+            assert!(!text.contains(secret), "{secret}: {text}");
+        }
+        assert!(text.contains("virtio_net 0") && text.contains("6.1"), "{text}");
+    }
+}

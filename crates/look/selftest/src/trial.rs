@@ -1,0 +1,110 @@
+//! A trial, and how it ends.
+
+use std::{fmt::Display, time::Instant};
+
+use model::selftest::{Group, Outcome, Row};
+use sys::privilege::{Capability, require};
+
+use crate::Place;
+
+/// Something to do for whom a capability is missing.
+pub(crate) const BE_ROOT: &str = "run it as root, outside of containers and user namespaces";
+
+/// The need that says why there is no lab, what others say of it, and what to do.
+pub(crate) const LAB: &str = "network namespaces, veth";
+pub(crate) const NO_LAB: &str = "there is no lab of network namespaces";
+pub(crate) const LAB_FIX: &str = "see `network namespaces, veth`";
+
+/// How a trial ended: what is to be read in its row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tried {
+    pub outcome: Outcome,
+    pub reason: String,
+    pub fix: Option<String>,
+}
+
+impl Tried {
+    pub(crate) fn works(reason: impl Display) -> Self {
+        Self { outcome: Outcome::Works, reason: reason.to_string(), fix: None }
+    }
+
+    /// Something stands in its place, which `fix` names.
+    pub(crate) fn limited(reason: impl Display, fix: impl Display) -> Self {
+        Self { outcome: Outcome::Limited, reason: reason.to_string(), fix: Some(fix.to_string()) }
+    }
+
+    pub(crate) fn fails(reason: impl Display, fix: impl Display) -> Self {
+        Self { outcome: Outcome::Fails, reason: reason.to_string(), fix: Some(fix.to_string()) }
+    }
+
+    pub(crate) fn untried(reason: impl Display, fix: impl Display) -> Self {
+        Self { outcome: Outcome::Untried, reason: reason.to_string(), fix: Some(fix.to_string()) }
+    }
+
+    /// `true` is right: so many of those that were sent arrived.
+    pub(crate) fn arrived(count: u64, sent: u64, fix: &str) -> Self {
+        let reason = format!("{count} of {sent} frames arrived");
+        if count >= sent { Self::works(reason) } else { Self::fails(reason, fix) }
+    }
+}
+
+/// A need of verbs, and how it is tried.
+pub(crate) struct Need {
+    pub name: &'static str,
+    pub verbs: &'static [&'static str],
+    /// Without these nothing is tried.
+    pub capabilities: &'static [Capability],
+    pub trial: fn(&Place<'_>) -> Result<Tried, String>,
+    /// What to do when it fails.
+    pub fix: &'static str,
+}
+
+impl Need {
+    /// Tries it, unless a capability is missing.
+    pub(crate) fn row(&self, place: &Place<'_>) -> Row {
+        let began = Instant::now();
+        let tried = match require(self.name, self.capabilities) {
+            Err(_) => Tried::untried(missing(self.capabilities), BE_ROOT),
+            Ok(()) if place.time_is_over() => no_time(),
+            Ok(()) => (self.trial)(place).unwrap_or_else(|reason| self.refused(place, reason)),
+        };
+        row(Group::Needs, self.name, self.verbs, tried, began)
+    }
+
+    fn refused(&self, place: &Place<'_>, reason: String) -> Tried {
+        let fix = if place.user_namespace { BE_ROOT } else { self.fix };
+        match place.bed() {
+            Err(why) if why == reason && self.name != LAB => Tried::untried(NO_LAB, LAB_FIX),
+            _ => Tried::fails(reason, fix),
+        }
+    }
+}
+
+/// There was no time left for it.
+pub(crate) fn no_time() -> Tried {
+    Tried::untried("the time was over", "run it again when the machine is less busy")
+}
+
+fn missing(needed: &[Capability]) -> String {
+    let missing = needed.iter().filter(|&&one| require("", &[one]).is_err());
+    let names: Vec<String> = missing.map(ToString::to_string).collect();
+    format!("it needs {}", names.join(", "))
+}
+
+/// A row of the table.
+pub(crate) fn row(group: Group, name: &str, verbs: &[&str], tried: Tried, began: Instant) -> Row {
+    Row {
+        group,
+        name: name.to_owned(),
+        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+        outcome: tried.outcome,
+        reason: tried.reason,
+        fix: tried.fix,
+        duration_s: began.elapsed().as_secs_f64(),
+    }
+}
+
+/// An error in one line, as the reason of a trial.
+pub(crate) fn words(error: impl Display) -> String {
+    host::ssh::last_words(&error.to_string())
+}

@@ -1,0 +1,48 @@
+//! The table of a self-test.
+
+use model::selftest::{Group, Outcome, SelfTest};
+
+use crate::table::Look;
+
+const GROUPS: [(Group, &str); 3] = [(Group::Needs, "NEED"), (Group::Interface, "INTERFACE"), (Group::Verbs, "VERB")];
+
+/// A table of each group, what to do, and the count.
+pub fn selftest_text(test: &SelfTest, look: Look) -> String {
+    let distribution = test.distribution.as_deref().unwrap_or("unknown distribution");
+    let mut text = look.paragraph(&format!(
+        "evenkeel {} on Linux {} ({}), {distribution}, {} CPUs.",
+        test.version, test.kernel, test.architecture, test.cpus
+    ));
+    for (group, head) in GROUPS {
+        let rows: Vec<_> = test.rows.iter().filter(|row| row.group == group).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let cells = rows
+            .iter()
+            .map(|row| vec![row.name.clone(), row.outcome.name().to_owned(), row.verbs.join(", "), row.reason.clone()]);
+        text += "\n";
+        text += &look.table(&[head, "OUTCOME", "FOR", "REASON"], cells);
+    }
+    let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for row in &test.rows {
+        let Some(fix) = row.fix.as_deref() else { continue };
+        match fixes.iter_mut().find(|(known, _)| *known == fix) {
+            Some((_, names)) => names.push(&row.name),
+            None => fixes.push((fix, vec![&row.name])),
+        }
+    }
+    if !fixes.is_empty() {
+        text += "\nWhat to do:\n";
+    }
+    for (fix, names) in fixes {
+        text += &look.paragraph(&format!("- {fix} ({})", names.join(", ")));
+    }
+    let [works, limited, fails, untried] =
+        [Outcome::Works, Outcome::Limited, Outcome::Fails, Outcome::Untried].map(|outcome| test.count(outcome));
+    text += &format!(
+        "\n{works} work, {limited} work less, {fails} do not work, {untried} were not tried; {:.1} s.\n",
+        test.duration_s
+    );
+    text
+}

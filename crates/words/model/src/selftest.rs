@@ -1,0 +1,92 @@
+//! What of evenkeel works on a machine.
+
+use serde::{Deserialize, Serialize};
+
+/// Name of the schema.
+pub const SCHEMA: &str = "selftest";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SelfTest {
+    /// RFC 3339, UTC.
+    pub timestamp: String,
+    /// The version of evenkeel.
+    pub version: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The machine's kind, such as `x86_64`.
+    pub architecture: String,
+    /// The name in /etc/os-release.
+    pub distribution: Option<String>,
+    /// CPUs that are online.
+    pub cpus: u32,
+    pub is_root: bool,
+    /// The capabilities are those of a user namespace, which the kernel takes for none in many places.
+    pub user_namespace: bool,
+    /// The interface that was read, if one was named.
+    pub interface: Option<String>,
+    pub duration_s: f64,
+    pub rows: Vec<Row>,
+}
+
+/// A need or a verb, and how it fared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    pub group: Group,
+    pub name: String,
+    /// The verbs that it is for.
+    pub verbs: Vec<String>,
+    pub outcome: Outcome,
+    /// The answer of the kernel or of the verb; empty: there is nothing to say.
+    pub reason: String,
+    /// What to do; none: nothing is to be done.
+    pub fix: Option<String>,
+    pub duration_s: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    /// Parts of the kernel, and programs.
+    Needs,
+    /// Properties of the interface that was named.
+    Interface,
+    /// Verbs that were run.
+    Verbs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    Works,
+    /// Something stands in its place.
+    Limited,
+    Fails,
+    /// A privilege or another need is missing.
+    Untried,
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Works => "works",
+            Self::Limited => "works less",
+            Self::Fails => "does not work",
+            Self::Untried => "not tried",
+        }
+    }
+}
+
+impl SelfTest {
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.rows.iter().filter(|row| row.outcome == outcome).count()
+    }
+
+    /// Every row works, or has something in its place.
+    pub fn all_works(&self) -> bool {
+        self.rows.iter().all(|row| matches!(row.outcome, Outcome::Works | Outcome::Limited))
+    }
+
+    pub fn nothing_tried(&self) -> bool {
+        self.rows.iter().all(|row| row.outcome == Outcome::Untried)
+    }
+}
