@@ -23,7 +23,7 @@ pub(crate) enum Outcome {
     /// The answer is "no": a verdict, a finding (exit code 1).
     No,
     /// A signal ended it, and has been told about: the process ends as the signal would have ended it, once all that it holds has gone.
-    #[cfg(feature = "demo")]
+    #[cfg(any(feature = "demo", feature = "verbs"))]
     Interrupted,
 }
 
@@ -32,7 +32,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Fine => Self::SUCCESS,
             Outcome::No => Self::from(1),
-            #[cfg(feature = "demo")]
+            #[cfg(any(feature = "demo", feature = "verbs"))]
             Outcome::Interrupted => {
                 // The parent is to see that a signal ended us. Where that fails, the code says what a shell would say of it.
                 let _ = signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGINT);

@@ -3,7 +3,8 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, UdpSocket},
-    thread::sleep,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -21,6 +22,9 @@ pub(crate) const SENT_COUNT: u64 = 8;
 /// They arrive within this time.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(1);
 const POLL_PERIOD: Duration = Duration::from_millis(5);
+/// Port to which datagrams are sent while a verb looks on, and the time between two.
+const PORT: u16 = 9;
+const SEND_PERIOD: Duration = Duration::from_millis(5);
 
 /// The host on the left, the box, and the host on the right. It goes with the value.
 #[derive(Debug)]
@@ -85,6 +89,38 @@ impl Bed {
     /// Opens a port of the right host, so that it answers nothing.
     pub(crate) fn listen(&self, port: u16) -> io::Result<UdpSocket> {
         self.right.run(|| UdpSocket::bind((OTHER, port))).map_err(io::Error::other)?
+    }
+
+    /// Has the left host send through the box to the other one until `work` is done.
+    pub(crate) fn while_forwarding<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
+        let _listening = self.listen(PORT)?;
+        let sender = self.left.run(|| UdpSocket::bind((HOST, 0))).map_err(io::Error::other)??;
+        let is_over = AtomicBool::new(false);
+        let send = || {
+            while !is_over.load(Ordering::Relaxed) {
+                // A way that is down for a moment is what the verb is to see.
+                let _ = sender.send_to(SENT, (OTHER, PORT));
+                sleep(SEND_PERIOD);
+            }
+        };
+        Ok(thread::scope(|scope| {
+            scope.spawn(send);
+            let done = work();
+            is_over.store(true, Ordering::Relaxed);
+            done
+        }))
+    }
+
+    /// Datagrams that have arrived at a socket, `SENT_COUNT` at most.
+    pub(crate) fn received(&self, socket: &UdpSocket) -> io::Result<u64> {
+        socket.set_nonblocking(true)?;
+        let mut count = 0;
+        self.counted(|| {
+            while count < SENT_COUNT && socket.recv(&mut [0; 16]).is_ok() {
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Waits until all is counted that a trial sent; the count at the end.

@@ -7,9 +7,12 @@ use sys::ethtool::Ethtool;
 
 use crate::trial::{Tried, row, words};
 
+/// A name, the verbs that it is for, and how it is read.
+type Property = (&'static str, &'static [&'static str], fn(&str) -> Result<Tried, String>);
+
 /// Reads what verbs need of a driver.
 pub(crate) fn rows(interface: &str) -> Vec<Row> {
-    let trials: [(&str, &[&str], fn(&str) -> Result<Tried, String>); 7] = [
+    let trials: [Property; 7] = [
         ("driver", &[], driver),
         ("queues", &["spread", "capture", "route"], queues),
         ("ring", &["doctor"], ring),
@@ -18,7 +21,7 @@ pub(crate) fn rows(interface: &str) -> Vec<Row> {
         ("frames by XDP redirect", &["route", "gen"], redirect),
         ("AF_XDP without a copy", &["capture"], zero_copy),
     ];
-    let one = |(name, verbs, trial): &(&str, &[&str], fn(&str) -> Result<Tried, String>)| {
+    let one = |(name, verbs, trial): &Property| {
         let began = Instant::now();
         let tried = trial(interface).unwrap_or_else(|why| Tried::fails(why, "look whether its driver is loaded"));
         row(Group::Interface, name, verbs, tried, began)
@@ -38,12 +41,12 @@ fn none(what: &str) -> Tried {
 }
 
 fn driver(interface: &str) -> Result<Tried, String> {
-    let info = asked(interface, |ethtool, name| ethtool.driver(name))?;
+    let info = asked(interface, Ethtool::driver)?;
     Ok(info.map_or_else(|| none("name"), |info| Tried::works(info.driver)))
 }
 
 fn queues(interface: &str) -> Result<Tried, String> {
-    let found = asked(interface, |ethtool, name| ethtool.channels(name))?;
+    let found = asked(interface, Ethtool::channels)?;
     Ok(found.map_or_else(
         || none("queues"),
         |found| {
@@ -55,7 +58,7 @@ fn queues(interface: &str) -> Result<Tried, String> {
 }
 
 fn ring(interface: &str) -> Result<Tried, String> {
-    let found = asked(interface, |ethtool, name| ethtool.rings(name))?;
+    let found = asked(interface, Ethtool::rings)?;
     Ok(found.map_or_else(
         || none("ring"),
         |found| {
@@ -65,7 +68,7 @@ fn ring(interface: &str) -> Result<Tried, String> {
 }
 
 fn rss(interface: &str) -> Result<Tried, String> {
-    let found = asked(interface, |ethtool, name| ethtool.rss(name))?;
+    let found = asked(interface, Ethtool::rss)?;
     Ok(found.map_or_else(|| none("RSS"), |found| Tried::works(format!("{} entries", found.indirection.len()))))
 }
 

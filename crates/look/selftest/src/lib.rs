@@ -11,6 +11,7 @@ mod verbs;
 use std::{
     fs,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -18,23 +19,41 @@ use bed::Bed;
 use model::selftest::SelfTest;
 pub use share::anonymous;
 
-/// All trials together take at most this long.
-pub const TIME_MAX: Duration = Duration::from_secs(55);
+/// A verb has this part of the time of all trials.
+const VERB_SHARE: u32 = 4;
+
+/// What is tried, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    /// The program, whose verbs are run.
+    pub evenkeel: &'a Path,
+    /// The interface whose driver is read.
+    pub interface: Option<&'a str>,
+    /// All trials together take at most this long.
+    pub timeout: Duration,
+    /// Ends the trials when it is set.
+    pub stop: &'a AtomicBool,
+}
 
 /// Place of the trials.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The program, whose verbs are run.
     evenkeel: &'a Path,
     /// The lab, or why there is none.
     bed: Result<Bed, String>,
+    /// The kernel's answer to bpf(2).
+    bpf: Result<(), String>,
     end: Instant,
+    /// A verb answers within this time.
+    verb_timeout: Duration,
+    stop: &'a AtomicBool,
     /// The capabilities are those of a user namespace.
     user_namespace: bool,
 }
 
 impl Place<'_> {
     fn time_is_over(&self) -> bool {
-        Instant::now() >= self.end
+        Instant::now() >= self.end || self.stop.load(Ordering::Relaxed)
     }
 
     /// The lab.
@@ -46,12 +65,21 @@ impl Place<'_> {
     }
 }
 
-/// Tries everything; of `interface` only properties are read.
-pub fn run(evenkeel: &Path, interface: Option<&str>) -> SelfTest {
+/// Tries everything; of the interface only properties are read.
+pub fn run(settings: &Settings<'_>) -> SelfTest {
+    let &Settings { evenkeel, interface, timeout, stop } = settings;
     let began = Instant::now();
     let user_namespace = is_user_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default());
     let bed = Bed::make().map_err(|e| trial::words(&e));
-    let place = Place { evenkeel, bed, end: began + TIME_MAX, user_namespace };
+    let place = Place {
+        evenkeel,
+        bed,
+        bpf: bpf_call(),
+        end: began + timeout,
+        verb_timeout: timeout / VERB_SHARE,
+        stop,
+        user_namespace,
+    };
     let mut rows = needs::rows(&place);
     rows.extend(interface.into_iter().flat_map(driver::rows));
     rows.extend(verbs::rows(&place));
@@ -69,6 +97,18 @@ pub fn run(evenkeel: &Path, interface: Option<&str>) -> SelfTest {
         duration_s: began.elapsed().as_secs_f64(),
         rows,
     }
+}
+
+/// Makes a small map, and lets it go.
+fn bpf_call() -> Result<(), String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let filter = if has_seccomp_filter(&status) { " (this process has a seccomp filter)" } else { "" };
+    bpf::probe::map(1).map_err(|e| format!("{}{filter}", trial::words(&e)))
+}
+
+/// Mode 2 in proc_pid_status(5).
+fn has_seccomp_filter(status: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
 }
 
 /// PRETTY_NAME of os-release(5).
@@ -91,6 +131,9 @@ mod tests {
         let text = "NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
         assert_eq!(distribution(text).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
         assert_eq!(distribution(""), None);
+        assert!(
+            has_seccomp_filter("Name:\ta\nSeccomp:\t2\n") && !has_seccomp_filter("Seccomp:\t0\nSeccomp_filters:\t2\n")
+        );
         assert!(!is_user_namespace("         0          0 4294967295\n"));
         assert!(is_user_namespace("         0       1000          1\n"));
     }

@@ -9,6 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
 /// How a program ended.
@@ -49,7 +54,7 @@ impl Running {
     pub(crate) fn has_printed(&mut self, words: &str, timeout: Duration) -> bool {
         let began = Instant::now();
         loop {
-            let ended = !matches!(self.child.try_wait(), Ok(None));
+            let ended = !self.is_running();
             if text(&self.stdout).contains(words) || text(&self.stderr).contains(words) {
                 return !ended;
             }
@@ -58,6 +63,17 @@ impl Running {
             }
             sleep(POLL_PERIOD);
         }
+    }
+
+    /// True until it has ended.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Tells it to end (SIGTERM).
+    pub(crate) fn tell_to_end(&self) {
+        // One that has just ended needs none.
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
     }
 
     /// Waits for its end, or ends it.

@@ -15,6 +15,10 @@ pub(crate) const LAB: &str = "network namespaces, veth";
 pub(crate) const NO_LAB: &str = "there is no lab of network namespaces";
 pub(crate) const LAB_FIX: &str = "see `network namespaces, veth`";
 
+/// The need without which no map and no program is made.
+pub(crate) const CALL: &str = "system call bpf";
+const CALL_FIX: &str = "see `system call bpf`";
+
 /// How a trial ended: what is to be read in its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
@@ -72,7 +76,13 @@ impl Need {
     }
 
     fn refused(&self, place: &Place<'_>, reason: String) -> Tried {
-        let fix = if place.user_namespace { BE_ROOT } else { self.fix };
+        let fix = match place.user_namespace {
+            true => BE_ROOT,
+            false if self.name != CALL && place.bpf.is_err() && self.capabilities.contains(&Capability::CAP_BPF) => {
+                CALL_FIX
+            }
+            false => self.fix,
+        };
         match place.bed() {
             Err(why) if why == reason && self.name != LAB => Tried::untried(NO_LAB, LAB_FIX),
             _ => Tried::fails(reason, fix),

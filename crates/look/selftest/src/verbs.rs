@@ -1,64 +1,56 @@
-//! Verbs, run by this program itself in the box of the lab.
+//! Verbs, run by this program itself in the lab.
 
-use std::{
-    process::Command,
-    time::{Duration, Instant},
-};
+mod answers;
+mod child;
+mod link;
+mod route;
+mod shield;
+
+use std::time::Instant;
 
 use model::selftest::{Group, Row};
 
 use crate::{
-    Place, process,
-    trial::{LAB_FIX, NO_LAB, Tried, no_time, row, words},
+    Place,
+    bed::Bed,
+    trial::{LAB_FIX, NO_LAB, Tried, no_time, row},
 };
 
-/// A verb ends within this time.
-const TIMEOUT: Duration = Duration::from_secs(15);
+const FIX: &str = "see the needs that do not work above";
 
-/// Verbs that end by themselves and print JSON; `NEAR` is the box's interface.
-const VERBS: [(&str, &str); 11] = [
-    ("ledger", "ledger NEAR --once --interval 0.5 --json"),
-    ("top", "top --once --interval 0.2 --json"),
-    ("doctor", "doctor --json"),
-    ("profile", "profile --duration 500ms --json"),
-    ("spread plan", "spread plan NEAR --json"),
-    ("capture, packet", "capture NEAR --duration 0.3 --backend packet --quiet --json"),
-    ("capture, ring", "capture NEAR --duration 0.3 --backend ring --quiet --json"),
-    ("capture, tap", "capture NEAR --duration 0.3 --backend tap --quiet --json"),
-    ("capture, xdp", "capture NEAR --duration 0.3 --backend xdp --quiet --json"),
-    ("gen", "gen NEAR --udp --rate 1000 --duration 200ms --json"),
-    ("route check", "route check NEAR FAR --json"),
+type Trial = fn(&Place<'_>, &Bed) -> Result<Tried, String>;
+
+/// Verbs that run until they are told to end.
+const SERVICES: [(&str, Trial); 5] = [
+    ("shield, native", |place, bed| shield::filters(place, bed, "native")),
+    ("shield, generic", |place, bed| shield::filters(place, bed, "generic")),
+    ("shield, challenge", shield::challenges),
+    ("route", route::forwards),
+    ("link", link::carries),
 ];
 
 /// Runs each of them.
 pub(crate) fn rows(place: &Place<'_>) -> Vec<Row> {
-    let one = |(name, line): &(&str, &str)| {
-        let began = Instant::now();
-        let tried = verb(place, line).unwrap_or_else(|why| Tried::fails(why, "see the needs that do not work above"));
-        row(Group::Verbs, name, &[], tried, began)
-    };
-    VERBS.iter().map(one).collect()
+    let answers = answers::VERBS.iter().map(|verb| {
+        let without_lab = || verb.run_without_lab(place);
+        one(place, verb.name, |bed| verb.run(place, bed), without_lab)
+    });
+    let untried = || Ok(Tried::untried(NO_LAB, LAB_FIX));
+    let services = SERVICES.iter().map(|(name, trial)| one(place, name, |bed| trial(place, bed), untried));
+    answers.chain(services).collect()
 }
 
-fn verb(place: &Place<'_>, line: &str) -> Result<Tried, String> {
-    if place.time_is_over() {
-        return Ok(no_time());
-    }
-    let Ok(bed) = place.bed() else { return Ok(Tried::untried(NO_LAB, LAB_FIX)) };
-    let arguments = line.split(' ').map(|word| match word {
-        "NEAR" => bed.near.name.as_str(),
-        "FAR" => bed.far.name.as_str(),
-        word => word,
-    });
-    let mut command = Command::new(place.evenkeel);
-    command.args(arguments);
-    let ran = bed.middle.run(|| process::run(&mut command, TIMEOUT)).map_err(words)?.map_err(words)?;
-    let is_json =
-        serde_json::from_str::<serde_json::Value>(&ran.stdout).is_ok_and(|answer| answer["schema"].is_string());
-    match ran.code {
-        // A finding, or a verdict, is an answer.
-        Some(0 | 1) if is_json => Ok(Tried::works("")),
-        Some(_) => Err(ran.last_words()),
-        None => Err(format!("no answer within {} s", TIMEOUT.as_secs())),
-    }
+fn one(
+    place: &Place<'_>,
+    name: &str,
+    trial: impl FnOnce(&Bed) -> Result<Tried, String>,
+    without_lab: impl FnOnce() -> Result<Tried, String>,
+) -> Row {
+    let began = Instant::now();
+    let tried = match place.bed() {
+        _ if place.time_is_over() => Ok(no_time()),
+        Ok(bed) => trial(bed),
+        Err(_) => without_lab(),
+    };
+    row(Group::Verbs, name, &[], tried.unwrap_or_else(|why| Tried::fails(why, FIX)), began)
 }

@@ -109,6 +109,13 @@ impl NamespaceHandle {
             .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))
     }
 
+    /// Runs `work` likewise, in a thread that keeps this process's /sys and what is mounted there, such as the BPF file system.
+    pub fn run_keeping_sys<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        let entered = || setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(failed("enter", &self.name));
+        thread::scope(|s| s.spawn(|| entered().map(|()| work())).join())
+            .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))
+    }
+
     /// The calling thread's own; `name` is for messages.
     pub fn own(name: &str) -> Result<Self, LabError> {
         let failed = |source| LabError::Namespace { what: "open", name: name.to_owned(), source };

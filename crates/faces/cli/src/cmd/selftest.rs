@@ -1,6 +1,6 @@
 //! `evenkeel selftest`: what of evenkeel works here.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -9,7 +9,9 @@ use report::{Look, selftest_text};
 
 use crate::{
     args::interface,
-    failure::{Failure, Outcome, json, print, print_verdict},
+    failure::{Failure, Outcome, json, note, print, print_verdict},
+    signals::{Second, stop_flag},
+    time::time,
 };
 
 /// Try what evenkeel needs and does on this machine.
@@ -30,6 +32,9 @@ pub(crate) struct SelftestArgs {
     /// Write the JSON without names, addresses and paths, to attach to a bug.
     #[arg(long, value_name = "FILE")]
     share: Option<PathBuf>,
+    /// Time of all trials together. An emulated machine needs more.
+    #[arg(long, value_name = "TIME", default_value = "55s", value_parser = time)]
+    timeout: Duration,
 }
 
 pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
@@ -37,7 +42,18 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
         sys::interface::index(name).map_err(Failure::lacking)?;
     }
     let evenkeel = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
-    let test = selftest::run(&evenkeel, args.interface.as_deref());
+    let stop = stop_flag(Second::IsIgnored)?;
+    let settings = selftest::Settings {
+        evenkeel: &evenkeel,
+        interface: args.interface.as_deref(),
+        timeout: args.timeout,
+        stop: &stop,
+    };
+    let test = selftest::run(&settings);
+    if stop.load(Ordering::Relaxed) {
+        note("evenkeel: interrupted. Everything that the selftest had made is gone again");
+        return Ok(Outcome::Interrupted);
+    }
     if let Some(file) = &args.share {
         let text = json(model::selftest::SCHEMA, shared(test.clone()))? + "\n";
         fs::write(file, text).with_context(|| format!("cannot write {}", file.display())).map_err(Failure::lacking)?;

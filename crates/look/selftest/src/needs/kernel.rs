@@ -15,7 +15,7 @@ use sys::{
 
 use crate::{
     Place, process,
-    trial::{LAB, Need, Tried, words},
+    trial::{CALL, LAB, Need, Tried, words},
 };
 
 const BPF: &[Capability] = &[Capability::CAP_BPF];
@@ -35,6 +35,13 @@ pub(super) const NEEDS: &[Need] = &[
         capabilities: &[],
         trial: |_| probe::types().map(|()| Tried::works("")).map_err(words),
         fix: "boot a kernel with CONFIG_DEBUG_INFO_BTF, as those of distributions are",
+    },
+    Need {
+        name: CALL,
+        verbs: &["ledger", "profile", "capture", "shield", "route", "link", "gen"],
+        capabilities: BPF,
+        trial: |place| place.bpf.clone().map(|()| Tried::works("")),
+        fix: "run it outside of the container, or let its seccomp filter pass bpf(2); see lockdown in kernel_lockdown(7)",
     },
     Need {
         name: "memory of maps (8 MiB)",

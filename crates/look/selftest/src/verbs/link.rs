@@ -1,0 +1,52 @@
+//! Two nodes: the left host and the box.
+
+use std::fs;
+
+use super::child::Service;
+use crate::{
+    Place,
+    bed::Bed,
+    trial::{Tried, words},
+};
+
+const UP: &str = " serves";
+/// Bytes of the file that is copied; several frames.
+const FILE_BYTES: usize = 64 << 10;
+/// Room that stays free where the file arrives.
+const FREE: &str = "1M";
+
+/// Probes go there and back, and a file arrives as it was.
+pub(super) fn carries(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
+    let folder = host::owner::temporary_folder("selftest", "link").map_err(words)?;
+    let (from, to) = (folder.path().join("sent"), folder.path().join("in"));
+    let bytes: Vec<u8> = (0..FILE_BYTES).map(|n| (n % 251) as u8).collect();
+    fs::write(&from, &bytes).and_then(|()| fs::create_dir(&to)).map_err(words)?;
+    let (from, into) = (from.display().to_string(), to.display().to_string());
+    let receiving = ["link", "serve", &bed.near.name, "--name", "box", "--receive", &into, "--receive-free", FREE];
+    let there = Service::start_until(place, &bed.middle, &receiving, UP)?;
+    let serving = ["link", "serve", &bed.left_end.name, "--name", "left"];
+    let here = Service::start_until(place, &bed.left, &serving, UP)?;
+    // They hear of each other within a second or two.
+    let ping = |here: &Service<'_>| here.ask(&["link", "ping", "box", "-c", "8", "-i", "10ms", "--json"]).map(Some);
+    let (here, ping) = here.poll(ping)?;
+    let (sent, back) = (ping["sent"].as_u64(), ping["round_trips_ns"].as_array().map(Vec::len));
+    let copied = here.ask(&["link", "copy", &from, "box:file", "--json"]);
+    let status = there.ask(&["link", "status", "--json"])?;
+    here.end()?;
+    there.end()?;
+    copied?;
+    let arrived = fs::read(to.join("file")).map_err(words)?;
+    if arrived != bytes {
+        return Err("the file arrived with other bytes".into());
+    }
+    let found = format!(
+        "{} of {} probes there and back, {FILE_BYTES} bytes copied",
+        back.unwrap_or_default(),
+        sent.unwrap_or_default()
+    );
+    let carrier = status["carrier"].as_str().unwrap_or_default();
+    match status["delivery"].is_object() {
+        true => Ok(Tried::works(found)),
+        false => Ok(Tried::limited(format!("{found}, by {carrier}"), "it needs a driver that runs XDP programs")),
+    }
+}
