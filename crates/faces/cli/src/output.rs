@@ -23,16 +23,16 @@ pub(crate) struct Output {
 }
 
 /// A service that goes on after its reader has gone.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Who {
     /// Name in a sentence: `the shield`.
     pub(crate) name: &'static str,
-    /// The command that ends it: `evenkeel shield stop`.
-    pub(crate) stop: &'static str,
+    /// The command that ends it: `evenkeel shield stop eth0`.
+    pub(crate) stop: String,
 }
 
 impl Output {
-    pub(crate) fn start(who: Who, json: bool) -> Result<Self, Failure> {
+    pub(crate) fn start(who: &Who, json: bool) -> Result<Self, Failure> {
         let (out, err) = (io::stdout(), io::stderr());
         let out = start(out.as_fd(), "standard output", who)?;
         Ok(Self { out, err: start(err.as_fd(), "standard error", who)?, json })
@@ -62,12 +62,13 @@ impl Output {
     }
 }
 
-fn start(to: BorrowedFd<'_>, name: &'static str, who: Who) -> Result<OutputThread, Failure> {
-    let started = OutputThread::start(to, move |lost| note(message(name, who, &lost)));
+fn start(to: BorrowedFd<'_>, name: &'static str, who: &Who) -> Result<OutputThread, Failure> {
+    let who = who.clone();
+    let started = OutputThread::start(to, move |lost| note(message(name, &who, &lost)));
     started.with_context(|| format!("cannot write to the {name}")).map_err(Failure::lacking)
 }
 
-fn message(name: &str, Who { name: who, stop }: Who, lost: &Lost) -> String {
+fn message(name: &str, Who { name: who, stop }: &Who, lost: &Lost) -> String {
     match lost {
         Lost::LeftOut(count) => format!("{count} messages were left out: nobody read them"),
         Lost::Ended(error) if error.kind() == ErrorKind::BrokenPipe => format!(

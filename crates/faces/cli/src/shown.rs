@@ -47,7 +47,7 @@ pub(crate) struct Show {
 impl Show {
     pub(crate) fn start(who: Who, interval: Duration, json: bool, quiet: bool) -> Result<Self, Failure> {
         let interactive = is_interactive() && !json && !quiet;
-        Ok(Self { who, output: Arc::new(Output::start(who, json)?), interval, json, quiet, interactive })
+        Ok(Self { output: Arc::new(Output::start(&who, json)?), who, interval, json, quiet, interactive })
     }
 
     /// Runs the server while another thread `shows` its service until the flag is set. Whichever ends first ends the other.

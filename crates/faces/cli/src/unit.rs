@@ -6,9 +6,16 @@ use anyhow::Context;
 
 use crate::failure::{Failure, note};
 
-/// The path of this program, for ExecStart.
+/// The path of this program.
 pub(crate) fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)
+}
+
+/// The path of this program, for ExecStart.
+pub(crate) fn exec_start() -> Result<PathBuf, Failure> {
+    let program = program()?;
+    warn_of_hidden([program.as_path()], "/usr/local/sbin");
+    Ok(program)
 }
 
 /// Warns of paths in folders that a unit has for itself.

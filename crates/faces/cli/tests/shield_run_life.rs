@@ -118,10 +118,16 @@ fn what_is_taken_away_beside_a_shield_is_named() {
     bed.run(&rules, &["--fail", "closed"]);
     let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
     fs::remove_dir_all(folder("/run/evenkeel", &bed)).expect("removed");
-    for words in [&["run", &interface, "--rules", &rules, "--quiet"][..], &["stop", &interface]] {
+    for words in
+        [&["run", &interface, "--rules", &rules, "--quiet"][..], &["reload", &interface], &["stop", &interface]]
+    {
         let refused = bed.shield(words);
         assert_eq!(refused.status.code(), Some(3), "{}", printed(&refused));
         assert!(printed(&refused).contains("cannot be asked"), "{}", printed(&refused));
+    }
+    for words in [&["status", &interface][..], &["list"]] {
+        let shown = printed(&bed.shield(words));
+        assert!(shown.contains("a process that cannot be asked") && !shown.contains("no process"), "{shown}");
     }
     assert_eq!((bed.come_through(9, 3), bed.come_through(10, 3)), (0, 3));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("ended");

@@ -13,6 +13,7 @@ fn tended(status: &ShieldStatus) -> String {
     let silent = format!("no process has run it for {:.1} s", status.heartbeat_age_s);
     match (status.pid, status.fail) {
         (Some(pid), _) => format!("run by process {pid}"),
+        (None, _) if status.unreachable => "run by a process that cannot be asked".to_owned(),
         (None, None) => format!("{silent}; whether and when it fails open or closed is not known"),
         (None, Some(fail)) if status.has_failed() => format!("failed {}: {silent}", fail.word()),
         (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.heartbeat_timeout_s),
@@ -37,6 +38,7 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
         ShieldRow::Known(status) => {
             let run_by = match (status.pid, status.fail) {
                 (Some(pid), _) => format!("process {pid}"),
+                (None, _) if status.unreachable => "a process that cannot be asked".to_owned(),
                 (None, Some(fail)) if status.has_failed() => format!("nobody: failed {}", fail.word()),
                 (None, _) => "nobody".to_owned(),
             };

@@ -44,6 +44,7 @@ fn attacked() -> ShieldStatus {
         mode: "native".into(),
         program_id: 7,
         pid: Some(1234),
+        unreachable: false,
         heartbeat_age_s: 0.1,
         reattached: 0,
         heartbeat_timeout_s: 0.7,

@@ -30,8 +30,11 @@ pub struct ShieldStatus {
     /// The mode in which the program is attached: native, generic, offload, or packet rings.
     pub mode: String,
     pub program_id: u32,
-    /// The control process; none: it is gone.
+    /// The control process; none: it is gone, or cannot be asked.
     pub pid: Option<u32>,
+    /// True if a process runs it that cannot be asked: its folder was removed.
+    #[serde(default)]
+    pub unreachable: bool,
     /// Seconds since the heart last beat.
     pub heartbeat_age_s: f64,
     /// Times that the program was put back into its place in the interface's chain, which others had emptied: frames passed unjudged for a moment.

@@ -19,7 +19,7 @@ use sys::privilege::{self, Capability};
 use crate::{
     args::StateArg,
     failure::{Failure, Lines, Outcome, json, note, print, print_verdict},
-    unit::program,
+    unit::exec_start,
 };
 
 use self::{add::check_name, planner::VerbPlanner};
@@ -197,7 +197,7 @@ fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         words.extend(["--state".to_owned(), state.display().to_string()]);
     }
     crate::unit::warn_of_hidden([state.as_path()], "/var/lib/evenkeel");
-    print(&keep::unit::text(&program()?, &words, &state)).map(|()| Outcome::Fine)
+    print(&keep::unit::text(&exec_start()?, &words, &state)).map(|()| Outcome::Fine)
 }
 
 /// Says how a file comes to be carried out, where no process does it.

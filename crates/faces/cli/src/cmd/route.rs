@@ -451,7 +451,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         queue: *cpu_queue,
     };
     let pinned = *pin_rules && rules.is_some();
-    let show = Show::start(show::WHO, args.interval, args.json, args.quiet)?;
+    let show = Show::start(show::who(), args.interval, args.json, args.quiet)?;
     let service = RouteService::open(held, settings, rules, &outputs.settings(), note, show::emit(&show))?;
     let router = server.add(service)?;
     let client = router.client();

@@ -28,6 +28,7 @@ pub(super) fn of(memory: &SavedState, standing: PlaneStatus, name: String, count
         mode: standing.mode,
         program_id: standing.program_id,
         pid: None,
+        unreachable: false,
         heartbeat_age_s: standing.heartbeat_age_s,
         reattached: standing.reattached,
         heartbeat_timeout_s: memory.heartbeat_timeout_s,
@@ -69,10 +70,11 @@ pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldErr
         Some(second) => format!("{},{}", link.interface(), second.interface()),
         None => link.interface().to_owned(),
     };
-    let unreachable = unreachable(interface, paths).map(|error| error.to_string());
-    let warnings = warnings::of_link(&link).into_iter().chain(unreachable).collect();
+    let error = unreachable(interface, paths).map(|error| error.to_string());
+    let unreachable = error.is_some();
+    let warnings = warnings::of_link(&link).into_iter().chain(error).collect();
     let counts = shared.counts_of(memory.counters.end());
-    Ok(ShieldStatus { warnings, ..of(&memory, PlaneStatus::of(&link, &shared), name, &counts) })
+    Ok(ShieldStatus { warnings, unreachable, ..of(&memory, PlaneStatus::of(&link, &shared), name, &counts) })
 }
 
 fn none(interface: &str) -> ShieldError {

@@ -23,8 +23,6 @@ use crate::{
     shown,
 };
 
-const WHO: Who = Who { name: "the broker", stop: "evenkeel link stop" };
-
 /// Answer other nodes, and give the programs of this one their ports. Ends at Ctrl-C.
 ///
 ///     evenkeel link serve eth0
@@ -171,7 +169,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<Outcome, Failure> {
     let mut server = shown::server()?;
     privilege::bound_to(&rights::of_start(settings, !args.cluster.is_empty(), args.receive.is_some()))?;
     // The broker does not wait for those who read its lines.
-    let output = Arc::new(Output::start(WHO, args.json)?);
+    let output =
+        Arc::new(Output::start(&Who { name: "the broker", stop: "evenkeel link stop".to_owned() }, args.json)?);
     let say = {
         let output = Arc::clone(&output);
         move |line: String| output.message(&visible_plain(&line))

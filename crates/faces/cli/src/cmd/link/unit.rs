@@ -7,7 +7,7 @@ use host::interface;
 use super::serve::{Mode, Over, ServeArgs};
 use crate::{
     failure::{Failure, Outcome, print},
-    unit::{program, warn_of_hidden},
+    unit::{exec_start, warn_of_hidden},
 };
 
 /// Print a systemd unit that runs this broker in a sandbox with the fewest capabilities.
@@ -38,7 +38,7 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
         None => None,
     };
     warn_of_hidden(receives.as_deref(), "/srv/incoming");
-    let program = program()?;
+    let program = exec_start()?;
     let mut words = Vec::new();
     let mut add = |flag: &str, value: String| words.extend([format!("--{flag}"), value]);
     if let Some(name) = &serve.name {

@@ -17,7 +17,9 @@ use crate::{
     shown::{Samples, Show, has_colour, view},
 };
 
-pub(super) const WHO: Who = Who { name: "the router", stop: "evenkeel route stop" };
+pub(super) fn who() -> Who {
+    Who { name: "the router", stop: "evenkeel route stop".to_owned() }
+}
 
 /// Shows the router until `over`; `wanted` is the mode that was asked for at the start.
 pub(super) fn show(

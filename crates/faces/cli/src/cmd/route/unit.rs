@@ -11,7 +11,7 @@ use model::route::CtMark;
 use super::{Mode, RouterArgs};
 use crate::{
     failure::{Failure, Outcome, print},
-    unit::{program, warn_of_hidden},
+    unit::{exec_start, warn_of_hidden},
 };
 
 /// Print a systemd unit that runs this router in a sandbox with the fewest capabilities.
@@ -43,7 +43,7 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
     if args.router.xdp_mode == XdpMode::Generic && args.router.cpus.is_some() {
         return Err(route::RouteError::CpusInGeneric.into());
     }
-    let program = program()?;
+    let program = exec_start()?;
     let files: Vec<PathBuf> = [&outputs.events, &outputs.metrics_file].into_iter().flatten().cloned().collect();
     print(&route::unit::text(&program, interfaces, &words(&args.router), rules.is_some(), &files))?;
     Ok(Outcome::Fine)

@@ -280,7 +280,10 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let answer = match Command::Reload(Requester { sessions: session::sessions(), force: args.force }).ask(&paths) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &paths) {
-            Ok(_) => return Err(ShieldError::NoProcess { interface: interface.clone() }.into()),
+            Ok(_) => {
+                let none = || ShieldError::NoProcess { interface: interface.clone() };
+                return Err(unreachable(interface, &paths).unwrap_or_else(none).into());
+            }
             Err(error) => return answered(interface, error, true),
         },
         Err(error) => return answered(interface, error, true),

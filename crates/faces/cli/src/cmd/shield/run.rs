@@ -31,8 +31,6 @@ use crate::{
     time::interval,
 };
 
-const WHO: Who = Who { name: "the shield", stop: "evenkeel shield stop" };
-
 /// Put a shield in front of an interface, and remove it at Ctrl-C.
 ///
 /// On a terminal this shows a live view; `?` lists its keys, `q` asks before it ends the shield. SIGHUP reads the rules again, as
@@ -127,7 +125,8 @@ fn control<P: Upkeep + 'static>(
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
-    let show = Show::start(WHO, args.interval, args.json, args.quiet)?;
+    let who = Who { name: "the shield", stop: format!("evenkeel shield stop {name}") };
+    let show = Show::start(who, args.interval, args.json, args.quiet)?;
     // Before and behind the view there is place for lines, and a terminal takes them.
     let say = |line: String| if show.interactive { note(line) } else { show.output.message(&line) };
     control.take_notes().into_iter().for_each(say);
@@ -196,7 +195,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
             path.display()
         )));
     }
-    let program = crate::unit::program()?;
+    let program = crate::unit::exec_start()?;
     let mut words = Vec::new();
     if let Some(path) = &options.rules.rules {
         let path = std::path::absolute(path).context("cannot find the file of rules").map_err(Failure::lacking)?;
