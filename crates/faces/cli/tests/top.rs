@@ -1,6 +1,11 @@
 //! `evenkeel top` from outside: what it prints and how it ends.
 
-use std::process::{Command, Output};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
 
 use testbed::{ended, refused};
 
@@ -51,6 +56,30 @@ fn in_the_background_of_a_terminal_there_is_no_view_and_nothing_stops() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("interval 0.10 s") && text.contains("ended by 0"), "{text}");
     assert!(!text.contains("\u{1b}[?1049h"), "no screen of its own: {text}");
+}
+
+#[test]
+fn a_view_ends_with_its_terminal() {
+    for verb in ["top", "ledger --no-trace"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let code = folder.path().join("code");
+        // The shell outlives its terminal and keeps the exit code: of a program that aborts it is 134.
+        let program = env!("CARGO_BIN_EXE_evenkeel");
+        let job = folder.path().join("job");
+        let text = format!("trap : HUP\n'{program}' {verb} --interval 0.1\necho $? > '{}'\n", code.display());
+        std::fs::write(&job, text).expect("a file");
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--command", &format!("exec bash '{}'", job.display()), "/dev/null"]);
+        let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script starts");
+        let mut shown = BufReader::new(script.stdout.take().expect("its output"));
+        shown.read_until(b'h', &mut Vec::new()).expect("the view begins");
+        thread::sleep(Duration::from_millis(300));
+        script.kill().expect("the terminal closes");
+        script.wait().expect("it has");
+        let read = || std::fs::read_to_string(&code).unwrap_or_default();
+        testbed::wait("the program has ended", || read().ends_with('\n'));
+        assert_eq!(read(), "0\n", "{verb}");
+    }
 }
 
 #[test]

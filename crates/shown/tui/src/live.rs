@@ -10,7 +10,7 @@ use std::{
 use model::{Classified, ErrorClass};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::{
-    Frame,
+    DefaultTerminal, Frame,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
 
@@ -64,37 +64,60 @@ impl<E: Classified + 'static> Classified for LiveError<E> {
     }
 }
 
-/// Puts the terminal back when the view ends, be it by an error. `ratatui::try_init` sees to panics.
-struct Restore;
+/// The terminal, which is put back when the view ends, be it by an error. `ratatui::try_init` sees to panics.
+struct Restored(Option<DefaultTerminal>);
 
-impl Drop for Restore {
+impl Restored {
+    fn draw(&mut self, view: &impl Screen) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), |terminal| terminal.draw(|frame| view.draw(frame)).map(drop))
+    }
+}
+
+impl Drop for Restored {
     fn drop(&mut self) {
-        // A terminal that has gone away cannot be put back.
+        let Some(mut terminal) = self.0.take() else { return };
+        // A closed terminal has no cursor to show. Its `drop` would try again and panic, as it reports the failure to a closed stderr.
+        if terminal.show_cursor().is_err() {
+            std::mem::forget(terminal);
+        }
         let _ = ratatui::try_restore();
     }
 }
 
-/// Shows samples until a key leaves, `stop` is set, or `count` samples were shown. `next` gives the rates since it was
+/// Shows samples until a key leaves, the terminal is closed, `stop` is set, or `count` samples were shown. `next` gives the rates since it was
 /// called last.
 ///
 /// # Errors
 /// When the terminal cannot be used or `next` fails.
 pub fn live<S: Screen, E: Classified + 'static>(
+    view: S,
+    next: impl FnMut() -> Result<S::Sample, E>,
+    stop: &AtomicBool,
+    count: Option<u64>,
+) -> Result<(), LiveError<E>> {
+    let terminal = Restored(Some(ratatui::try_init()?));
+    match show(terminal, view, next, stop, count) {
+        // It was closed between two looks at it.
+        Err(LiveError::Terminal(_)) if wait_for_input(Duration::ZERO).is_ok_and(|input| input == Input::Gone) => Ok(()),
+        result => result,
+    }
+}
+
+fn show<S: Screen, E: Classified + 'static>(
+    mut terminal: Restored,
     mut view: S,
     mut next: impl FnMut() -> Result<S::Sample, E>,
     stop: &AtomicBool,
     count: Option<u64>,
 ) -> Result<(), LiveError<E>> {
-    let mut terminal = ratatui::try_init()?;
-    let _restore = Restore;
-    terminal.draw(|frame| view.draw(frame))?;
+    terminal.draw(&view)?;
     let mut taken = 0;
     let mut last = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         let since = last.elapsed();
         if since >= view.interval() {
             view.push(next().map_err(LiveError::Sample)?);
-            terminal.draw(|frame| view.draw(frame))?;
+            terminal.draw(&view)?;
             taken += 1;
             if count.is_some_and(|n| taken >= n) {
                 break;
@@ -115,9 +138,7 @@ pub fn live<S: Screen, E: Classified + 'static>(
             };
             match reaction {
                 Reaction::Quit => return Ok(()),
-                Reaction::Redraw => {
-                    terminal.draw(|frame| view.draw(frame))?;
-                }
+                Reaction::Redraw => terminal.draw(&view)?,
                 Reaction::Nothing => {}
             }
         }
