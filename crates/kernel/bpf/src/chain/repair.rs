@@ -2,16 +2,16 @@
 
 use std::{
     os::fd::AsFd,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, atomic::Ordering},
     time::Instant,
 };
 
 use super::{
     Place,
-    maps::{put, sits},
+    maps::{NONE, put, sits},
     slot::{Slot, SlotPlace},
 };
-use crate::link::XdpLink;
+use crate::link::{XdpLink, program_name};
 
 /// Findings of checks so far.
 #[derive(Debug, Default)]
@@ -38,10 +38,15 @@ impl Slot {
         let mut emptied = Vec::new();
         let mut result = Ok(());
         for taken in self.places.iter().rev() {
-            let Some((program, _)) = &taken.program else { continue };
-            if sits(&taken.map, 0).is_none() {
+            let Some((program, id)) = &taken.program else { continue };
+            let found = sits(&taken.map, 0);
+            // Who ends a slot leaves the latter there.
+            if found.is_none_or(|found| found != *id && program_name(found) == NONE) {
                 emptied.push(taken.place.words());
                 result = result.and(put(&taken.map, 0, program.as_fd()));
+                // Whoever ended the slot on behalf of a process that lives cleared its user, too.
+                let user = self.state.user(taken.place);
+                let _ = user.compare_exchange(0, *id, Ordering::SeqCst, Ordering::Relaxed);
             }
         }
         let is_refused = result.is_err();

@@ -46,7 +46,7 @@ pub struct Slot {
     link: Attachment,
     maps: SlotMaps,
     names: MapHandle,
-    state: ChainState,
+    pub(super) state: ChainState,
     /// The programs that are called behind each place while somebody is there.
     rests: Rests,
     /// A program was put here, and the places before go on to it.

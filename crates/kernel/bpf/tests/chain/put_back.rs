@@ -9,6 +9,7 @@ use std::{
 use bpf::{
     TapPlace, XdpDrop, XdpError, XdpMode, XdpPass,
     chain::{self, Place},
+    filter::ShieldLink,
     link::attached,
 };
 use libbpf_rs::{
@@ -154,6 +155,27 @@ fn what_others_emptied_is_put_back_counted_and_reported() {
         place_map("ek_filter").update(&0u32.to_ne_bytes(), &foreign, MapFlags::ANY).unwrap();
         let why = filter.link.why_ended().expect("it does not judge any more");
         assert!(why.contains("xdp_pass") && !filter.link.is_alive(), "{why}");
+    });
+}
+
+#[test]
+fn an_owner_that_lives_has_its_place_again_after_another_process_ended_it() {
+    in_pair(|| {
+        let mut filter = Filter::new();
+        let entry = attached("ekB").unwrap().unwrap().id;
+        let folder = std::path::PathBuf::from(format!("/sys/fs/bpf/ek-ended-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        filter.link.pin(&folder.join("link")).unwrap();
+        ShieldLink::open(&folder.join("link")).unwrap().end();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let is_shown = || chain::users(entry).iter().any(|(shown, _)| *shown == Place::Filter);
+        assert!(!is_shown(), "it was ended");
+        let message = filter.link.put_back();
+        assert!(message.is_some(), "{:?}", filter.link.why_ended());
+        assert!(is_shown(), "{message:?}");
+        send(DROPPED, 0..5);
+        wait("it drops them", || filter.counted()[0] == 5);
+        assert!(matches!(ShieldLink::take("ekB", XdpMode::Native), Err(XdpError::Taken { .. })));
     });
 }
 
