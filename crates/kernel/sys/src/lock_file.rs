@@ -185,10 +185,19 @@ fn is_at(file: &File, path: &Path) -> bool {
     fs::symlink_metadata(path).and_then(same).unwrap_or(false)
 }
 
-/// The process that holds a lock on that file, by number and name (proc_locks(5)).
-fn holder(file: &File) -> String {
+/// The process that holds a lock on the file at `path`, as the kernel says (proc_locks(5)); none: nobody, or one of another PID namespace.
+pub fn flock_holder(path: &Path) -> Option<u32> {
+    holder_of(&fs::symlink_metadata(path).ok()?)
+}
+
+fn holder_of(file: &fs::Metadata) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let Some(pid) = file.metadata().ok().and_then(|meta| locked_by(&locks, meta.dev(), meta.ino())) else {
+    locked_by(&locks, file.dev(), file.ino())
+}
+
+/// The process that holds a lock on that file, by number and name.
+fn holder(file: &File) -> String {
+    let Some(pid) = file.metadata().ok().and_then(|file| holder_of(&file)) else {
         return "a process that cannot be seen from here".to_owned();
     };
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

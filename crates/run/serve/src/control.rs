@@ -33,6 +33,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     connection::{ConnectionLimit, Deadline},
     error::ServeError,
+    home::LOCK,
     wake::Waker,
 };
 
@@ -219,7 +220,8 @@ fn ask_once<C: Serialize, A: DeserializeOwned>(path: &Path, command: &C) -> Resu
     let stream = match connected(path) {
         Ok(stream) => stream,
         // Another user's: whether somebody listens cannot be known. One whose queue is full accepts nobody any more.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied || is_silence(&error) => return Err(error.into()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error.into()),
+        Err(source) if is_silence(&source) => return Err(AskError { source, pid: lock_holder(path) }),
         Err(_) => return Ok(None),
     };
     let pid = listener_of(&stream);
@@ -242,6 +244,11 @@ fn listener_of(stream: &UnixStream) -> Option<u32> {
     u32::try_from(pid).ok().filter(|&pid| pid != 0)
 }
 
+/// The process that holds the lock beside a socket whose queue is full; none: nobody does, or it is in another PID namespace.
+fn lock_holder(socket: &Path) -> Option<u32> {
+    sys::lock_file::flock_holder(&socket.with_file_name(LOCK))
+}
+
 fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command: &C) -> io::Result<A> {
     stream.write_all(&json_line(command)?)?;
     let mut line = String::new();
@@ -259,15 +266,20 @@ fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command:
 /// No permission, or the process is not known from here.
 pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
     let ServeError::Silent { path, pid: Some(pid) } = &silent else { return Err(silent) };
-    // Still the one that listens there: its number goes to nobody else meanwhile.
-    let stream = connected(path).ok().filter(|stream| listener_of(stream) == Some(*pid));
-    match (stream, i32::try_from(*pid)) {
-        (None, _) => Ok(*pid),
-        (Some(_), Ok(number)) => match kill(Pid::from_raw(number), Signal::SIGKILL) {
+    // Still the one that listens there: its number goes to nobody else while the connection is held, or its lock.
+    let stream = connected(path);
+    let listener = match &stream {
+        Ok(stream) => listener_of(stream),
+        Err(error) if is_silence(error) => lock_holder(path),
+        Err(_) => None,
+    };
+    match (listener == Some(*pid), i32::try_from(*pid)) {
+        (false, _) => Ok(*pid),
+        (true, Ok(number)) => match kill(Pid::from_raw(number), Signal::SIGKILL) {
             Ok(()) | Err(Errno::ESRCH) => Ok(*pid),
             Err(_) => Err(silent),
         },
-        (Some(_), Err(_)) => Err(silent),
+        (true, Err(_)) => Err(silent),
     }
 }
 
@@ -323,5 +335,12 @@ mod tests {
         nix::sys::socket::listen(&hangs, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
         let _waits = UnixStream::connect(&path).unwrap();
         assert!(matches!(ask::<u32, u32>(&path, &7), Err(ServeError::Silent { pid: None, .. })));
+        let _lock = crate::lock(&path.with_file_name(LOCK)).unwrap();
+        match ask::<u32, u32>(&path, &7) {
+            Err(ServeError::Silent { pid, .. }) => {
+                assert_eq!(pid, Some(std::process::id()), "the kernel names the holder")
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 
 /// The lock is taken at most this often while others remove the folder.
 const TRIES_MAX: u32 = 16;
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 const SOCKET: &str = "control";
 /// Suffix of a file that is written before it replaces another.
 const TEMPORARY_SUFFIX: &str = "new";
