@@ -56,27 +56,32 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
 /// As [`ask`], unless there are pinned rules; it cannot be ended; its rules cannot be unpinned.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
+    let before = home::here().holder().map(|(pid, _)| pid);
     let begun = Instant::now();
-    let mut waits = END_TIMEOUT;
     let answer = match ask(&Command::Stop) {
         Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() => {
-            // No process runs; its socket may be left.
-            waits = Duration::ZERO;
+            // No process runs.
             Answer::Done
         }
         Err(RouteError::Serve(silent @ ServeError::Silent { .. })) => {
             killed = Some(control::end_silent(silent)?);
-            // It is gone when its lock is free; its files go with that.
-            drop(home::hold(&home::here())?);
             Answer::Done
         }
         answer => answer?,
     };
-    while home::here().socket().exists() && begun.elapsed() < waits {
-        thread::sleep(END_PERIOD);
+    // A router that begins meanwhile takes over what is pinned, and one that was asked to end has its lock until it is gone.
+    loop {
+        match home::hold(&home::here()) {
+            Ok(_held) => return pinned::unpin().map(|_| (answer, killed)),
+            Err(RouteError::AlreadyRunning { pid }) if before.as_ref() != Some(&pid) => return Ok((answer, killed)),
+            Err(RouteError::AlreadyRunning { .. }) if begun.elapsed() < END_TIMEOUT => thread::sleep(END_PERIOD),
+            Err(RouteError::AlreadyRunning { pid }) => {
+                let pid = pid.parse().ok();
+                return Err(ServeError::Silent { path: home::here().socket(), pid }.into());
+            }
+            Err(error) => return Err(error),
+        }
     }
-    pinned::unpin()?;
-    Ok((answer, killed))
 }
 
 /// Result of a reload, in words.

@@ -16,6 +16,10 @@ pub enum ShieldError {
         "process {pid} runs a shield on {interface} already; reload its rules with `evenkeel shield reload {interface}`, or end it with `evenkeel shield stop {interface}`"
     )]
     AlreadyRunning { interface: String, pid: String },
+    #[error(
+        "process {pid} starts a shield on {interface} and does not answer; look at what it prints, or end it with `kill {pid}`"
+    )]
+    Starting { interface: String, pid: String },
     #[error("{interface} has no shield")]
     NoShield { interface: String },
     #[error(
@@ -155,6 +159,7 @@ impl Classified for ShieldError {
             | Self::NoRules
             | Self::NotReloadable { .. }
             | Self::NoProcess { .. }
+            | Self::Starting { .. }
             | Self::NoShield { .. }
             | Self::OtherShield { .. }
             | Self::LocksOut { .. } => ErrorClass::Usage,

@@ -3,7 +3,7 @@
 use model::shield::ShieldStatus;
 use rules::requester::Requester;
 use serde::{Deserialize, Serialize};
-use serve::{ServeError, control};
+use serve::control;
 
 use super::paths::Paths;
 use crate::error::ShieldError;
@@ -30,17 +30,6 @@ impl Command {
     pub fn ask(&self, paths: &Paths) -> Result<Option<Answer>, ShieldError> {
         Ok(control::ask(&paths.socket(), self)?)
     }
-}
-
-/// Ends the process that did not answer, as `error` says, and waits until it is gone: as if it had been killed. Its id.
-///
-/// # Errors
-/// `error`, if it says something else; the process cannot be ended.
-pub fn end_silent(error: ShieldError, paths: &Paths) -> Result<u32, ShieldError> {
-    let ShieldError::Serve(silent @ ServeError::Silent { .. }) = error else { return Err(error) };
-    let pid = control::end_silent(silent)?;
-    drop(serve::lock(&paths.lock())?);
-    Ok(pid)
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,11 +11,7 @@ use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{
-        Answer, Command, Paths, Reloaded, end_silent,
-        owner::{owner, unreachable},
-        status as state,
-    },
+    run::{self, Answer, Command, Paths, Reloaded, owner::unreachable, status as state},
 };
 
 use crate::failure::{Failure, Outcome, json_line, note, print};
@@ -300,44 +296,18 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
 pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let paths = Paths::of(interface);
-    let command = if args.leave { Command::Leave } else { Command::Stop };
-    let mut answer = match command.ask(&paths) {
-        Ok(Some(answer)) if answer.done => answer,
-        Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.message))),
-        Ok(None) => match remove(interface, &paths, args.leave) {
-            Ok(answer) => answer,
-            Err(error) => return answered(interface, error, false),
-        },
-        Err(error) if is_silent(&error) => {
-            let pid = end_silent(error, &paths)?;
-            note(format_args!("process {pid} did not answer and was killed"));
-            match remove(interface, &paths, args.leave) {
-                Ok(answer) => answer,
-                Err(error) => return answered(interface, error, false),
-            }
-        }
+    let (mut answer, killed) = match run::stop(interface, &paths, args.leave) {
+        Ok((answer, _)) if !answer.done => return Err(Failure::lacking(anyhow::anyhow!(answer.message))),
+        Ok(stopped) => stopped,
         Err(error) => return answered(interface, error, false),
     };
+    if let Some(pid) = killed {
+        note(format_args!("process {pid} did not answer and was killed"));
+    }
     answer.message = match args.leave {
         true => format!("{interface}: the process has ended; the shield stays, and no process runs it"),
         false => format!("{interface}: shield removed"),
     };
     conclude(interface, "shield.stop", args.json, &answer)?;
     Ok(Outcome::Fine)
-}
-
-/// Removes a shield that nobody runs; with `leave` there is nothing to do.
-fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<Answer, ShieldError> {
-    // What cannot be seen, or belongs to another, is left alone.
-    if let Some(error) = owner(interface, paths).or_else(|| unreachable(interface, paths)) {
-        return Err(error);
-    }
-    if !paths.state.exists() && !matches!(paths.pins.try_exists(), Ok(true)) {
-        // That there is none, or that it cannot be seen.
-        state::of_pins(interface, paths)?;
-    }
-    if !leave {
-        paths.remove()?;
-    }
-    Ok(Answer::done())
 }

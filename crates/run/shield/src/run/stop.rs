@@ -1,0 +1,85 @@
+//! The end of a shield, with its process or without one.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serve::{ServeError, control};
+
+use super::{
+    command::{Answer, Command},
+    owner::{owner, unreachable},
+    paths::Paths,
+    status,
+};
+use crate::error::ShieldError;
+
+/// A process that holds the lock and has no socket yet starts, or ends: it is asked again until then.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const RETRY_PERIOD: Duration = Duration::from_millis(50);
+
+/// Ends the shield of an interface, with `leave` its process alone; returns the answer, and the id of a process that did not answer and was killed.
+///
+/// # Errors
+/// There is no shield, or none that may be touched; [`ShieldError::Starting`] if a process starts it and does not answer within 20 s.
+pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<(Answer, Option<u32>), ShieldError> {
+    let command = if leave { Command::Leave } else { Command::Stop };
+    let begun = Instant::now();
+    let mut killed = None;
+    loop {
+        match command.ask(paths) {
+            Ok(Some(answer)) => return Ok((answer, killed)),
+            Ok(None) => {}
+            Err(ShieldError::Serve(silent @ ServeError::Silent { .. })) => killed = Some(control::end_silent(silent)?),
+            Err(error) => return Err(error),
+        }
+        match remove(interface, paths, leave) {
+            Err(ShieldError::AlreadyRunning { .. }) if begun.elapsed() < START_TIMEOUT => thread::sleep(RETRY_PERIOD),
+            Err(ShieldError::AlreadyRunning { interface, pid }) => {
+                return Err(ShieldError::Starting { interface, pid });
+            }
+            result => return result.map(|()| (Answer::done(), killed)),
+        }
+    }
+}
+
+/// Removes a shield that nobody runs; with `leave` only looks whether there is one.
+///
+/// # Errors
+/// [`ShieldError::AlreadyRunning`] if a process holds its lock.
+fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<(), ShieldError> {
+    // What cannot be seen, or belongs to another, is left alone.
+    if let Some(error) = owner(interface, paths).or_else(|| unreachable(interface, paths)) {
+        return Err(error);
+    }
+    if !paths.state.exists() && !matches!(paths.pins.try_exists(), Ok(true)) {
+        // That there is none, or that it cannot be seen.
+        status::of_pins(interface, paths)?;
+    }
+    // A process that starts meanwhile waits for it, or is waited for.
+    let _lock = paths.take(interface)?;
+    if leave { Ok(()) } else { paths.remove() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shield_that_starts_is_not_removed_before_its_process_has_ended() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::under("lo", &root.path().join("bpf"), &root.path().join("run"));
+        let starting = paths.take("lo").unwrap();
+        let memory = paths.memory();
+        std::fs::write(&memory, "").unwrap();
+        thread::scope(|scope| {
+            let stopped = scope.spawn(|| stop("lo", &paths, false));
+            thread::sleep(4 * RETRY_PERIOD);
+            assert!(memory.exists() && !stopped.is_finished(), "it starts");
+            drop(starting);
+            let (answer, killed) = stopped.join().unwrap().unwrap();
+            assert!(answer.done && killed.is_none() && !paths.state.exists());
+        });
+    }
+}
