@@ -49,6 +49,8 @@ pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<(Answer, Opti
 /// # Errors
 /// [`ShieldError::AlreadyRunning`] if a process holds its lock.
 fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<(), ShieldError> {
+    // A process that starts meanwhile waits for it, or is waited for: what it has made so far says nothing.
+    let lock = paths.lock().exists().then(|| paths.take(interface)).transpose()?;
     // What cannot be seen, or belongs to another, is left alone.
     if let Some(error) = owner(interface, paths).or_else(|| unreachable(interface, paths)) {
         return Err(error);
@@ -57,8 +59,7 @@ fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<(), ShieldError
         // That there is none, or that it cannot be seen.
         status::of_pins(interface, paths)?;
     }
-    // A process that starts meanwhile waits for it, or is waited for.
-    let _lock = paths.take(interface)?;
+    let _lock = lock.map_or_else(|| paths.take(interface), Ok)?;
     if leave { Ok(()) } else { paths.remove() }
 }
 
