@@ -34,6 +34,7 @@ use crate::{
     connection::{ConnectionLimit, Deadline},
     error::ServeError,
     home::LOCK,
+    supervised,
     wake::Waker,
 };
 
@@ -263,7 +264,7 @@ fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command:
 /// to wait for that.
 ///
 /// # Errors
-/// No permission, or the process is not known from here.
+/// No permission, or the process is not known from here; [`ServeError::Supervised`] if systemd would start it again.
 pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
     let ServeError::Silent { path, pid: Some(pid) } = &silent else { return Err(silent) };
     // Still the one that listens there: its number goes to nobody else while the connection is held, or its lock.
@@ -273,6 +274,9 @@ pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
         Err(error) if is_silence(error) => lock_holder(path),
         Err(_) => None,
     };
+    if let Some(unit) = supervised::unit(*pid).filter(|_| listener == Some(*pid)) {
+        return Err(ServeError::Supervised { pid: *pid, unit });
+    }
     match (listener == Some(*pid), i32::try_from(*pid)) {
         (false, _) => Ok(*pid),
         (true, Ok(number)) => match kill(Pid::from_raw(number), Signal::SIGKILL) {

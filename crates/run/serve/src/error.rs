@@ -19,6 +19,10 @@ pub enum ServeError {
     Locked { path: PathBuf, pid: String },
     #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", process_name(*pid, path), number(*pid))]
     Silent { path: PathBuf, pid: Option<u32> },
+    #[error(
+        "process {pid} does not answer, and systemd starts it again when it is killed: end it with `systemctl stop {unit}`"
+    )]
+    Supervised { pid: u32, unit: String },
     #[error("cannot tell systemd that {} {} up: {source}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })]
     Notify { names: Vec<String>, source: io::Error },
     #[error("cannot {operation} the file of events {}: {source}", path.display())]

@@ -92,6 +92,7 @@ mod outputs;
 mod process;
 mod server;
 mod service;
+mod supervised;
 pub mod unit;
 mod wake;
 
