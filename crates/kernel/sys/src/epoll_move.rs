@@ -39,7 +39,7 @@ pub fn move_registration(
             let result = with_own_table(epoll, registration, from, to);
             // What joins this thread may go on before the kernel has closed its table: nothing of others is to be held until then.
             // SAFETY: the table is this thread's own, and nothing of it is used below.
-            unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
+            unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
             result
         };
         let thread = std::thread::Builder::new().spawn_scoped(scope, moves)?;
