@@ -12,7 +12,7 @@ use proptest::{
     sample::select,
     test_runner::{Config, TestRunner},
 };
-use sys::packet::Instruction;
+use sys::{libpcap::Pcap, packet::Instruction};
 use testbed::privileged;
 
 /// The answer of the program behind the filter, so that it is told from XDP_PASS.
@@ -42,13 +42,8 @@ const FILTERS: [&str; 19] = [
 
 fn compile(text: &str) -> (BpfProgram, Vec<Instruction>) {
     let program = Capture::dead(Linktype::ETHERNET).and_then(|c| c.compile(text, true)).expect(text);
-    let insns = program.get_instructions().iter().map(|insn| {
-        let text = insn.to_string();
-        let n: Vec<u32> = text.split(' ').map(|n| n.parse().expect("a number")).collect();
-        Instruction { code: n[0] as u16, jt: n[1] as u8, jf: n[2] as u8, k: n[3] }
-    });
-    let insns = insns.collect();
-    (program, insns)
+    let instructions = Pcap::of_link_type(1).and_then(|ethernet| ethernet.compile(text)).expect(text);
+    (program, instructions)
 }
 
 /// A program that says that it was reached.

@@ -40,6 +40,7 @@ pub mod fds;
 pub mod interface;
 pub mod interrupt;
 pub mod kvm;
+pub mod libpcap;
 pub mod link;
 pub mod lock_file;
 pub mod map_mmap;

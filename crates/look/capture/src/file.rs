@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
-use sys::packet::{Instruction, classic};
+use sys::{
+    libpcap::{Pcap, PcapError},
+    packet::{Instruction, classic},
+};
 use wire::Unread;
-
-use crate::filter;
 
 /// Nanoseconds of a second.
 const SECOND_NS: i64 = 1_000_000_000;
@@ -23,13 +23,15 @@ pub enum FileError {
     Damaged { path: PathBuf, good: u64, reason: String },
     #[error("libpcap does not read {path} beyond packet {good}: {reason}")]
     Limit { path: PathBuf, good: u64, reason: String },
+    #[error("cannot read {path}: {source}")]
+    Missing { path: PathBuf, source: PcapError },
 }
 
-model::classified!(FileError: Usage);
+model::classified!(FileError: Usage, Lacking: Missing);
 
 pub struct CaptureFile {
     path: PathBuf,
-    capture: Capture<Offline>,
+    capture: Pcap,
     filter: Option<Vec<Instruction>>,
     read: u64,
     odd_times: u64,
@@ -43,29 +45,23 @@ fn seconds(time: i64) -> u64 {
     }
 }
 
-fn text(error: pcap::Error) -> String {
-    match error {
-        pcap::Error::PcapError(text) => text,
-        other => other.to_string(),
-    }
-}
-
 impl CaptureFile {
     /// Opens a file, `-` for standard input, with a filter in tcpdump's syntax.
     ///
     /// # Errors
     /// [`FileError::Open`] for what is no capture file, [`FileError::Filter`] for what is no filter.
     pub fn open(path: &Path, filter: &str) -> Result<Self, FileError> {
-        let failed = |e| FileError::Open { path: path.to_owned(), reason: Unread::of(&text(e), path).reason };
-        let capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(failed)?;
+        let capture = Pcap::of_file(path).map_err(|error| match error {
+            PcapError::Libpcap(reason) => {
+                FileError::Open { path: path.to_owned(), reason: Unread::of(&reason, path).reason }
+            }
+            source @ PcapError::Missing(_) => FileError::Missing { path: path.to_owned(), source },
+        })?;
         let program = match filter.trim() {
             "" => None,
             filter => {
-                let wrong = |e: pcap::Error| FileError::Filter { filter: filter.to_owned(), reason: text(e) };
-                let program = capture.compile(filter, true).map_err(wrong)?;
-                let reason = "libpcap compiled it to something that is no classic BPF".to_owned();
-                let wrong = FileError::Filter { filter: filter.to_owned(), reason };
-                Some(filter::instructions(&program).ok_or(wrong)?)
+                let wrong = |e: PcapError| FileError::Filter { filter: filter.to_owned(), reason: e.to_string() };
+                Some(capture.compile(filter).map_err(wrong)?)
             }
         };
         Ok(Self { path: path.to_owned(), capture, filter: program, read: 0, odd_times: 0 })
@@ -73,9 +69,9 @@ impl CaptureFile {
 
     /// The link type of its packets (LINKTYPE_…).
     pub fn link_type(&self) -> u16 {
-        match self.capture.get_datalink() {
-            Linktype(12) => 101,
-            Linktype(other) => u16::try_from(other).unwrap_or(u16::MAX),
+        match self.capture.link_type() {
+            12 => 101,
+            other => u16::try_from(other).unwrap_or(u16::MAX),
         }
     }
 
@@ -96,22 +92,21 @@ impl CaptureFile {
     pub fn next(&mut self, each: impl FnOnce(Frame<'_>)) -> Result<bool, FileError> {
         loop {
             match self.capture.next_packet() {
-                Ok(packet) => {
+                Ok(Some(packet)) => {
                     self.read += 1;
-                    // With Precision::Nano, tv_usec holds nanoseconds.
-                    let fraction_ns = packet.header.ts.tv_usec;
+                    let fraction_ns = packet.nanoseconds;
                     self.odd_times += u64::from(!(0..SECOND_NS).contains(&fraction_ns));
                     if self
                         .filter
                         .as_ref()
-                        .is_some_and(|program| !classic::accepts(program, packet.data, packet.header.len))
+                        .is_some_and(|program| !classic::accepts(program, packet.data, packet.wire_len))
                     {
                         continue;
                     }
-                    let whole_ns = seconds(packet.header.ts.tv_sec).saturating_mul(SECOND_NS.unsigned_abs());
+                    let whole_ns = seconds(packet.seconds).saturating_mul(SECOND_NS.unsigned_abs());
                     each(Frame {
                         timestamp_ns: whole_ns.saturating_add(u64::try_from(fraction_ns).unwrap_or(0)),
-                        wire_len: packet.header.len,
+                        wire_len: packet.wire_len,
                         data: packet.data,
                         vlan: None,
                         direction: None,
@@ -121,9 +116,9 @@ impl CaptureFile {
                     });
                     return Ok(true);
                 }
-                Err(pcap::Error::NoMorePackets) => return Ok(false),
+                Ok(None) => return Ok(false),
                 Err(e) => {
-                    let Unread { reason, limit } = Unread::of(&text(e), &self.path);
+                    let Unread { reason, limit } = Unread::of(&e.to_string(), &self.path);
                     let (path, good) = (self.path.clone(), self.read);
                     return Err(if limit {
                         FileError::Limit { path, good, reason }

@@ -1,7 +1,13 @@
 //! Filters in tcpdump's syntax, compiled for the kernel by libpcap.
 
-use pcap::Capture;
-use sys::packet::{Instruction, PacketError, PacketSocket};
+use sys::{
+    libpcap::{Pcap, PcapError},
+    link,
+    packet::{Instruction, PacketError, PacketSocket},
+};
+
+/// LINKTYPE_ETHERNET.
+const ETHERNET: u16 = 1;
 
 /// A filter that could not be compiled.
 #[derive(Debug, thiserror::Error)]
@@ -29,11 +35,13 @@ pub enum FilterError {
          `ifindex`) the kernel alone knows"
     )]
     Nowhere { filter: String },
-    #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
-    Output(String),
+    #[error("the filter `{filter}` cannot be used: {source}; without a filter a capture works")]
+    Missing { filter: String, source: PcapError },
+    #[error("the link type of {interface} is not known: {source}")]
+    NoLinkType { interface: String, source: PcapError },
 }
 
-model::classified!(FilterError: Lacking, Usage: Syntax, Internal: Output);
+model::classified!(FilterError: Lacking, Usage: Syntax);
 
 /// A compiled filter and the link type that it was compiled for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,24 +64,28 @@ pub enum Place {
 /// Compiles `filter` as `tcpdump -i interface` does: on the opened interface, since only then libpcap asks the kernel for
 /// VLAN tags that it took out of the frame. For an XDP program it must not. Needs CAP_NET_RAW.
 pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Result<Filter, FilterError> {
-    let open = |e: pcap::Error| FilterError::Open { interface: interface.to_owned(), reason: words(&e) };
-    let capture = Capture::from_device(interface)
-        .map_err(open)?
-        .promisc(false)
-        .snaplen(i32::try_from(snaplen).unwrap_or(i32::MAX))
-        .buffer_size(1 << 20)
-        .open()
-        .map_err(open)?;
-    let link_type = link_type(interface, capture.get_datalink().0)?;
-    if filter.trim().is_empty() {
+    let no_filter = filter.trim().is_empty();
+    let handle = match Pcap::of_interface(interface, snaplen) {
+        Ok(handle) => handle,
+        // Ethernet is known without libpcap, too.
+        Err(PcapError::Missing(_)) if no_filter && link::mac(interface).is_ok_and(|mac| mac.is_some()) => {
+            return Ok(Filter { program: Vec::new(), link_type: ETHERNET });
+        }
+        Err(source @ PcapError::Missing(_)) if no_filter => {
+            return Err(FilterError::NoLinkType { interface: interface.to_owned(), source });
+        }
+        Err(source @ PcapError::Missing(_)) => return Err(FilterError::Missing { filter: filter.to_owned(), source }),
+        Err(PcapError::Libpcap(reason)) => return Err(FilterError::Open { interface: interface.to_owned(), reason }),
+    };
+    let link_type = link_type(interface, handle.link_type())?;
+    if no_filter {
         return Ok(Filter { program: Vec::new(), link_type });
     }
     let program = match place {
-        Place::Socket => capture.compile(filter, true),
-        Place::Xdp => Capture::dead(capture.get_datalink()).and_then(|bytes_only| bytes_only.compile(filter, true)),
+        Place::Socket => handle.compile(filter),
+        Place::Xdp => Pcap::of_link_type(handle.link_type()).and_then(|bytes_only| bytes_only.compile(filter)),
     }
-    .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: words(&e) })?;
-    let program = instructions(&program).ok_or_else(|| FilterError::Output(filter.to_owned()))?;
+    .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: e.to_string() })?;
     Ok(Filter { program, link_type })
 }
 
@@ -94,11 +106,6 @@ pub fn runs_in_kernel(program: &[Instruction], place: Place) -> bool {
     }
 }
 
-/// The instructions of a compiled program; none where it is no classic BPF.
-pub(crate) fn instructions(program: &pcap::BpfProgram) -> Option<Vec<Instruction>> {
-    program.get_instructions().iter().map(|i| i.to_string().parse().ok()).collect()
-}
-
 /// DLT_RAW has a number of its own on Linux (12) and another one in files (101). The cooked ones have a header that libpcap makes from
 /// the socket's addresses: a file that names them without it is broken.
 fn link_type(interface: &str, data_link: i32) -> Result<u16, FilterError> {
@@ -106,13 +113,6 @@ fn link_type(interface: &str, data_link: i32) -> Result<u16, FilterError> {
         12 => Ok(101),
         113 | 276 => Err(FilterError::Cooked { interface: interface.to_owned(), link_type: data_link as u16 }),
         other => Ok(other as u16),
-    }
-}
-
-fn words(error: &pcap::Error) -> String {
-    match error {
-        pcap::Error::PcapError(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

@@ -1,19 +1,24 @@
 //! A filter of packets in tcpdump's syntax, compiled by libpcap, for the packets of which details are shown.
 
-use pcap::{Capture, Linktype};
-use sys::packet::{Instruction, classic};
+use sys::{
+    libpcap::{Pcap, PcapError},
+    packet::{Instruction, classic},
+};
 
 /// Ethernet's header, which is put before a packet that has none yet.
 const ETHERNET: usize = 14;
+/// LINKTYPE_ETHERNET.
+const ETHERNET_LINK: i32 = 1;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
-pub struct FilterError {
-    filter: String,
-    reason: String,
+pub enum FilterError {
+    #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
+    Syntax { filter: String, reason: String },
+    #[error("the filter `{filter}` cannot be used: {source}")]
+    Missing { filter: String, source: PcapError },
 }
 
-model::classified!(FilterError: Usage);
+model::classified!(FilterError: Usage, Lacking: Missing);
 
 #[derive(Debug)]
 pub struct Filter(Vec<Instruction>);
@@ -21,19 +26,10 @@ pub struct Filter(Vec<Instruction>);
 impl Filter {
     /// Compiles a filter for Ethernet frames.
     pub fn compile(filter: &str) -> Result<Self, FilterError> {
-        let failed = |e: pcap::Error| FilterError {
-            filter: filter.to_owned(),
-            reason: match e {
-                pcap::Error::PcapError(text) => text,
-                other => other.to_string(),
-            },
-        };
-        let dead = Capture::dead(Linktype::ETHERNET).map_err(failed)?;
-        let program = dead.compile(filter, true).map_err(failed)?;
-        let instructions = program.get_instructions().iter().map(|i| i.to_string().parse());
-        instructions.collect::<Result<_, _>>().map(Self).map_err(|e: classic::NoInstruction| FilterError {
-            filter: filter.to_owned(),
-            reason: format!("libpcap compiled it to something that is no classic BPF: {e}"),
+        let compiled = Pcap::of_link_type(ETHERNET_LINK).and_then(|ethernet| ethernet.compile(filter));
+        compiled.map(Self).map_err(|error| match error {
+            PcapError::Libpcap(reason) => FilterError::Syntax { filter: filter.to_owned(), reason },
+            source @ PcapError::Missing(_) => FilterError::Missing { filter: filter.to_owned(), source },
         })
     }
 

@@ -5,13 +5,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pcap::{Capture, Linktype, Precision};
+use sys::libpcap::{self, Pcap};
 use wire::{Ethernet, Ip, Unread, ethernet::ether_type};
 
 use crate::{TrafficError, interface::Interface, safety::Allowance};
 
 /// The most bytes of frames that are held in memory.
 pub const FILE_MAX: u64 = 2 << 30;
+
+/// LINKTYPE_ETHERNET.
+const ETHERNET: i32 = 1;
 
 /// The longest frame that libpcap reads from a file (MAXIMUM_SNAPLEN of pcap-int.h).
 const FRAME_MAX: u64 = 256 << 10;
@@ -23,13 +26,6 @@ pub enum Timing {
     Speed(f64),
     /// The plan's rate, without regard to the file's times.
     Rate,
-}
-
-fn text(error: pcap::Error) -> String {
-    match error {
-        pcap::Error::PcapError(text) => text,
-        other => other.to_string(),
-    }
 }
 
 /// The frames of a file in its order, bytes unchanged.
@@ -77,11 +73,9 @@ impl Recording {
 
     fn of(source: &Path, path: &Path) -> Result<Self, TrafficError> {
         let file = |reason: String| TrafficError::File { path: path.to_owned(), reason };
-        let failed = |e| file(Unread::of(&text(e), path).reason);
-        let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(failed)?;
-        let link = capture.get_datalink();
-        if link != Linktype::ETHERNET {
-            let name = link.get_name().unwrap_or_else(|_| link.0.to_string());
+        let mut capture = Pcap::of_file(source).map_err(|e| file(Unread::of(&e.to_string(), path).reason))?;
+        if capture.link_type() != ETHERNET {
+            let name = libpcap::link_name(capture.link_type());
             return Err(file(format!(
                 "its packets are of link type {name}, and only Ethernet (EN10MB) can be sent: `tcprewrite --dlt=enet --enet-smac=MAC \
                  --enet-dmac=MAC -i FILE -o NEW` (package tcpreplay) makes a file with Ethernet headers"
@@ -92,9 +86,8 @@ impl Recording {
         loop {
             let good = frames.len() as u64;
             match capture.next_packet() {
-                Ok(packet) => {
-                    // With Precision::Nano, tv_usec holds nanoseconds.
-                    let ns = i128::from(packet.header.ts.tv_sec) * 1_000_000_000 + i128::from(packet.header.ts.tv_usec);
+                Ok(Some(packet)) => {
+                    let ns = i128::from(packet.seconds) * 1_000_000_000 + i128::from(packet.nanoseconds);
                     let start = *first_ns.get_or_insert(ns);
                     // Time that runs backwards in the file is no reason to send earlier than what came before.
                     due = due.max(u64::try_from(ns - start).unwrap_or(0));
@@ -111,12 +104,12 @@ impl Recording {
                             "its frames have more than the {FILE_MAX} bytes that are held in memory"
                         )));
                     }
-                    cut_short += u64::from(packet.header.len > packet.header.caplen);
+                    cut_short += u64::from(u64::from(packet.wire_len) > packet.data.len() as u64);
                     frames.push((due, packet.data.to_vec()));
                 }
-                Err(pcap::Error::NoMorePackets) => break,
+                Ok(None) => break,
                 Err(e) => {
-                    let Unread { reason, limit } = Unread::of(&text(e), path);
+                    let Unread { reason, limit } = Unread::of(&e.to_string(), path);
                     return Err(if limit {
                         file(format!("libpcap does not read it beyond packet {good}: {reason}"))
                     } else {

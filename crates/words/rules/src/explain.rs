@@ -4,7 +4,6 @@
 
 use std::{fmt, ops::ControlFlow, path::Path};
 
-use pcap::{Capture, Linktype, Precision};
 use serde::Serialize;
 use wire::{
     Unread,
@@ -89,34 +88,46 @@ pub struct Summary {
     pub counted: Vec<Count>,
 }
 
-/// Reads the capture at `path` (pcap or pcapng; of a link type that [`LinkType`] has; `-` is the standard input) and tells `each` of every packet in turn.
-pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Explained)) -> Result<Summary, RulesError> {
-    let each = |packet: &Explained| {
-        each(packet);
-        ControlFlow::Continue(())
-    };
-    match explain_while(rules, path, path, now, each)? {
-        (summary, None) => Ok(summary),
-        (_, Some(broken)) => Err(broken),
-    }
+/// A packet of a capture file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured<'a> {
+    /// Nanoseconds since 1970.
+    pub at_ns: i128,
+    /// Bytes on the wire, without FCS.
+    pub wire_len: u32,
+    pub data: &'a [u8],
 }
 
-/// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came
-/// before, beside what is wrong with it.
-pub fn explain_while(
+/// An open capture file.
+pub trait CaptureReader {
+    /// The number of the link type (DLT_… of pcap/dlt.h), and its name.
+    fn link_type(&self) -> (i32, String);
+
+    /// The next packet; none at the end of the file.
+    ///
+    /// # Errors
+    /// libpcap's message where the file breaks off.
+    fn next_packet(&mut self) -> Result<Option<Captured<'_>>, String>;
+}
+
+/// The error for the file at `path`, of which libpcap gave this message.
+pub fn unreadable(message: &str, path: &Path) -> RulesError {
+    RulesError::Capture { path: path.to_owned(), reason: Unread::of(message, path).reason }
+}
+
+/// Reads the capture, of a link type that [`LinkType`] has, and hands each packet to `each`, until it breaks. A file that breaks off has a
+/// summary of the packets before, beside what is wrong with it. Errors call the file `path`.
+pub fn explain(
     rules: &Rules,
-    source: &Path,
+    capture: &mut impl CaptureReader,
     path: &Path,
     now: Now,
     mut each: impl FnMut(&Explained) -> ControlFlow<()>,
 ) -> Result<(Summary, Option<RulesError>), RulesError> {
     let tables = compile::tables(rules, &mut Counters::new(), now)?;
     let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
-    let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path).reason);
-    let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
-    let Linktype(number) = capture.get_datalink();
+    let (number, name) = capture.link_type();
     let Some(link) = u16::try_from(number).ok().and_then(LinkType::of) else {
-        let name = Linktype(number).get_name().unwrap_or_else(|_| number.to_string());
         let only = "only Ethernet (EN10MB), Linux cooked (LINUX_SLL, LINUX_SLL2), PPP, loopback (NULL, LOOP) and bare IP (RAW) can be explained";
         return Err(wrong(format!("its packets are of link type {name}, and {only}")));
     };
@@ -129,20 +140,19 @@ pub fn explain_while(
         Summary { decided: vec![Count::default(); size], counted: vec![Count::default(); size], ..Summary::default() };
     loop {
         let packet = match capture.next_packet() {
-            Ok(packet) => packet,
-            Err(pcap::Error::NoMorePackets) => return Ok((summary, None)),
-            Err(error) => {
-                let Unread { reason, limit } = text::of_libpcap(error, path);
+            Ok(Some(packet)) => packet,
+            Ok(None) => return Ok((summary, None)),
+            Err(message) => {
+                let Unread { reason, limit } = Unread::of(&message, path);
                 let ends = if limit { "libpcap does not read it beyond" } else { "it breaks off after" };
                 let broken = wrong(format!("{ends} packet {}: {reason}", summary.all.packets));
                 return Ok((summary, Some(broken)));
             }
         };
-        // With nanosecond precision, tv_usec holds nanoseconds.
-        let at_ns = i128::from(packet.header.ts.tv_sec) * 1_000_000_000 + i128::from(packet.header.ts.tv_usec);
         // Time that runs backwards in the file does not for the limits.
-        clock = clock.max(u64::try_from(at_ns).unwrap_or(0));
-        let len = packet.header.len as usize;
+        clock = clock.max(u64::try_from(packet.at_ns).unwrap_or(0));
+        let Captured { at_ns, wire_len, .. } = packet;
+        let len = wire_len as usize;
         let received = frame(parse, packet.data, len);
         let uncut = match &received {
             Frame::Malformed(_) => {
@@ -159,7 +169,7 @@ pub fn explain_while(
             Frame::NotIp | Frame::Cut => Decision::undecided(Verdict::Pass.into()),
         };
         let number = summary.all.packets + 1;
-        let explained = Explained { number, at_ns, len: packet.header.len, frame, uncut, decision };
+        let explained = Explained { number, at_ns, len: wire_len, frame, uncut, decision };
         summary.add(&explained);
         if each(&explained).is_break() {
             return Ok((summary, None));

@@ -14,7 +14,10 @@ use clap::{ArgGroup, Args};
 use host::netlink::{Netlink, route};
 use model::{CpuSet, units};
 use nix::sys::socket::SockProtocol;
-use sys::privilege::{self, Remaining};
+use sys::{
+    libpcap,
+    privilege::{self, Remaining},
+};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
     Recording, ReplayConfig, StreamConfig, Timing, TrafficError,
@@ -192,6 +195,9 @@ const BACKENDS: [(&str, &str, BackendChoice); 4] = [
 
 /// Sends, and says what was really sent.
 pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
+    if args.pcap.is_some() {
+        libpcap::load()?;
+    }
     let plan = Plan::with(args.config()?, Interface::look(&args.interface)?, read)?;
     if let Frames::Recording(recording) = &plan.frames
         && recording.cut_short > 0
@@ -272,6 +278,8 @@ fn read(path: &Path) -> Result<Recording, TrafficError> {
 
 /// Runs as that process.
 pub(crate) fn frames(args: &FramesArgs) -> Result<Outcome, Failure> {
+    // It cannot be loaded without rights to files; where it is missing, the reading below fails by that error.
+    let _ = libpcap::load();
     privilege::give_up(Remaining::Reading)?;
     let read = Recording::read_standard_input(&args.name);
     Recording::send(&read, io::BufWriter::with_capacity(1 << 16, io::stdout().lock())).map_err(cannot_write)?;

@@ -1,7 +1,4 @@
-//! Classic BPF run in this process, on packets of a file and where the kernel does not run the program. The pcap crate runs one with one length
-//! for both, the bytes kept and those on the wire, so that filters on length judge a cut packet by what is left of it.
-
-use std::str::FromStr;
+//! Classic BPF run in this process, on packets of a file and where the kernel does not run the program.
 
 use super::Instruction;
 
@@ -102,54 +99,21 @@ fn run(program: &[Instruction], data: &[u8], wire_len: u32) -> Option<u32> {
     None
 }
 
-/// A text that is no instruction.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no instruction of classic BPF")]
-pub struct NoInstruction(String);
-
-impl FromStr for Instruction {
-    type Err = NoInstruction;
-
-    /// Reads code, jt, jf and k in decimals, as `tcpdump -ddd` has them; the pcap crate gives no other access to its instructions.
-    fn from_str(text: &str) -> Result<Self, NoInstruction> {
-        let read = || {
-            let mut numbers = text.split(' ');
-            let instruction = Self {
-                code: numbers.next()?.parse().ok()?,
-                jt: numbers.next()?.parse().ok()?,
-                jf: numbers.next()?.parse().ok()?,
-                k: numbers.next()?.parse().ok()?,
-            };
-            numbers.next().is_none().then_some(instruction)
-        };
-        read().ok_or_else(|| NoInstruction(text.to_owned()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use pcap::{Capture, Linktype};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::libpcap::Pcap;
 
-    fn instructions(program: &pcap::BpfProgram) -> Vec<Instruction> {
-        program.get_instructions().iter().map(|i| i.to_string().parse().expect("an instruction")).collect()
-    }
-
-    #[test]
-    fn instructions_are_four_numbers() {
-        let read = |text: &str| text.parse::<Instruction>().ok();
-        assert_eq!(read("21 0 2 2048"), Some(Instruction { code: 21, jt: 0, jf: 2, k: 2048 }));
-        assert_eq!((read("21 0 2"), read("21 0 2 3 4"), read("x 0 2 3")), (None, None, None));
+    fn compiled(filter: &str) -> Vec<Instruction> {
+        Pcap::of_link_type(1).and_then(|ethernet| ethernet.compile(filter)).expect(filter)
     }
 
     #[test]
     fn what_the_kernel_alone_knows_is_distinguished_from_bytes() {
-        let asks = |filter: &str| {
-            let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-            reads_packet_only(&instructions(&program))
-        };
+        let asks = |filter: &str| reads_packet_only(&compiled(filter));
         assert_eq!((asks("vlan 5 and udp"), asks("outbound and udp"), asks("ip6 protochain 6")), (true, false, true));
     }
 
@@ -187,8 +151,7 @@ mod tests {
             }
             for filter in FILTERS {
                 let theirs = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-                let ours = instructions(&theirs);
-                prop_assert_eq!(accepts(&ours, &data, data.len() as u32), theirs.filter(&data), "{}", filter);
+                prop_assert_eq!(accepts(&compiled(filter), &data, data.len() as u32), theirs.filter(&data), "{}", filter);
             }
         }
     }
@@ -196,8 +159,7 @@ mod tests {
     #[test]
     fn a_cut_packet_has_its_length_on_the_wire() {
         for (filter, keeps_it) in [("greater 1000", true), ("less 200", false), ("len > 1000", true), ("udp", false)] {
-            let program = Capture::dead(Linktype::ETHERNET).unwrap().compile(filter, true).unwrap();
-            assert_eq!(accepts(&instructions(&program), &[0; 12], 1400), keeps_it, "{filter}");
+            assert_eq!(accepts(&compiled(filter), &[0; 12], 1400), keeps_it, "{filter}");
         }
     }
 }

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use sys::libpcap::{self, Pcap};
+
 use super::*;
 use crate::rule::{Action, Limit, Match, Rule};
 
@@ -35,10 +37,38 @@ fn rule(name: &str, port: u16, action: Action, shadow: bool, line: usize) -> Rul
     Rule { name: name.into(), when, action, shadow, line: Some(line), ..Rule::default() }
 }
 
+struct Reader(Pcap);
+
+impl CaptureReader for Reader {
+    fn link_type(&self) -> (i32, String) {
+        (self.0.link_type(), libpcap::link_name(self.0.link_type()))
+    }
+
+    fn next_packet(&mut self) -> Result<Option<Captured<'_>>, String> {
+        let packet = self.0.next_packet().map_err(|e| e.to_string())?;
+        Ok(packet.map(|p| Captured {
+            at_ns: i128::from(p.seconds) * 1_000_000_000 + i128::from(p.nanoseconds),
+            wire_len: p.wire_len,
+            data: p.data,
+        }))
+    }
+}
+
+type Read = Result<(Summary, Option<RulesError>), RulesError>;
+
+fn read(rules: &Rules, path: &Path, each: impl FnMut(&Explained) -> ControlFlow<()>) -> Read {
+    let opened = Pcap::of_file(path).map_err(|e| unreadable(&e.to_string(), path))?;
+    explain(rules, &mut Reader(opened), path, Now::read(), each)
+}
+
 fn explained(rules: &Rules, path: &Path) -> (Vec<String>, Summary) {
     let mut lines = Vec::new();
-    let each = |e: &Explained| lines.push(format!("{} {} -> {}", e.number, e.frame, reason(rules, e)));
-    let summary = explain(rules, path, Now::read(), each).unwrap();
+    let each = |e: &Explained| {
+        lines.push(format!("{} {} -> {}", e.number, e.frame, reason(rules, e)));
+        ControlFlow::Continue(())
+    };
+    let (summary, broken) = read(rules, path, each).unwrap();
+    assert_eq!(broken.map(|e| e.to_string()), None);
     (lines, summary)
 }
 
@@ -189,7 +219,10 @@ fn bare_ip() {
 
 #[test]
 fn what_cannot_be_read_is_reported() {
-    let refused = |path: &Path| explain(&Rules::default(), path, Now::read(), |_| {}).unwrap_err().to_string();
+    let refused = |path: &Path| match read(&Rules::default(), path, |_| ControlFlow::Continue(())) {
+        Ok((_, broken)) => broken.expect("an error").to_string(),
+        Err(error) => error.to_string(),
+    };
     let (folder, path) = pcap(105, &[]);
     assert!(refused(&path).contains("IEEE802_11"), "{}", refused(&path));
     std::fs::write(&path, "rules").unwrap();
@@ -211,19 +244,20 @@ fn whoever_asks_may_stop_and_what_came_before_the_end_counts() {
         seen = packet.number;
         if packet.number == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let (summary, broken) = explain_while(&rules, &path, &path, Now::read(), stop).unwrap();
+    let (summary, broken) = read(&rules, &path, stop).unwrap();
     assert_eq!((seen, summary.all.packets, broken.is_none()), (2, 2, true));
 
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let (summary, broken) = explain_while(&rules, &path, &path, Now::read(), |_| ControlFlow::Continue(())).unwrap();
+    let (summary, broken) = read(&rules, &path, |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((summary.all.packets, summary.by_default.packets), (2, 2));
     assert!(broken.is_some_and(|error| error.to_string().contains("breaks off after packet 2")));
 }
 
 #[test]
 fn a_file_is_named_once_and_icmp_by_its_names() {
-    let error = explain(&Rules::default(), Path::new("/no/such.pcap"), Now::read(), |_| ()).unwrap_err().to_string();
+    let error =
+        read(&Rules::default(), Path::new("/no/such.pcap"), |_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert_eq!(error.matches("such.pcap").count(), 1, "{error}");
     let named = [(1, 8), (58, 135), (58, 8)].map(|(protocol, number)| text::icmp_type(protocol, number));
     assert_eq!(named, ["echo-request", "nd-neighbor-solicit", "type 8"]);

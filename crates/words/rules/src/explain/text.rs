@@ -1,8 +1,6 @@
 //! Packets and decisions in words.
 
-use std::{net::IpAddr, path::Path};
-
-use wire::Unread;
+use std::net::IpAddr;
 
 use super::{Explained, Frame};
 use crate::{
@@ -10,15 +8,6 @@ use crate::{
     rule::{Action, Rule, Rules},
     words::{ICMP_TYPES, ICMPV6_TYPES},
 };
-
-/// libpcap's message about the file at `path`, and the remedy.
-pub(super) fn of_libpcap(error: pcap::Error, path: &Path) -> Unread {
-    let text = match error {
-        pcap::Error::PcapError(text) => text,
-        other => other.to_string(),
-    };
-    Unread::of(&text, path)
-}
 
 pub(super) fn endpoint(address: IpAddr, port: u16) -> String {
     match address {

@@ -23,7 +23,10 @@ use shield::{
     ShieldError,
     run::{challenge_here, outside, unknowable_here},
 };
-use sys::privilege::{self, Remaining};
+use sys::{
+    libpcap::{self, Pcap},
+    privilege::{self, Remaining},
+};
 
 use super::{RuleArgs, rule_file};
 use crate::failure::{Failure, Outcome, json_line, note, print};
@@ -225,6 +228,23 @@ struct Sums {
 /// Text that is printed in large pieces: a capture has many packets.
 const PIECE_BYTES: usize = 1 << 16;
 
+struct Opened(Pcap);
+
+impl explain::CaptureReader for Opened {
+    fn link_type(&self) -> (i32, String) {
+        (self.0.link_type(), libpcap::link_name(self.0.link_type()))
+    }
+
+    fn next_packet(&mut self) -> Result<Option<explain::Captured<'_>>, String> {
+        let packet = self.0.next_packet().map_err(|e| e.to_string())?;
+        Ok(packet.map(|packet| explain::Captured {
+            at_ns: i128::from(packet.seconds) * 1_000_000_000 + i128::from(packet.nanoseconds),
+            wire_len: packet.wire_len,
+            data: packet.data,
+        }))
+    }
+}
+
 pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let is_standard_input = |path: &Path| path == Path::new("/dev/stdin") || path == Path::new("-");
     if is_standard_input(&args.capture) && args.rules.rules.as_deref().is_some_and(is_standard_input) {
@@ -238,6 +258,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     rules.rules.splice(0..0, file.management.rules(&own, None));
     // Somebody who watches packets as they come sees each at once.
     let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE_BYTES };
+    libpcap::load()?;
     // libpcap meets what a stranger wrote there: with the file open, no right is needed any more.
     if args.capture.as_os_str() != "-" {
         let wrong = |e: io::Error| RulesError::Capture { path: args.capture.clone(), reason: e.to_string() };
@@ -282,7 +303,8 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
         }
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let (summary, broken) = explain::explain_while(&rules, Path::new("-"), &args.capture, now, each)?;
+    let opened = Pcap::of_file(Path::new("-")).map_err(|e| explain::unreadable(&e.to_string(), &args.capture))?;
+    let (summary, broken) = explain::explain(&rules, &mut Opened(opened), &args.capture, now, each)?;
     printed?;
     if args.json {
         let sums = Sums { summary, rules: rules.rules.iter().map(|rule| rule.name.clone()).collect() };
