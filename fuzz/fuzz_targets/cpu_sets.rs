@@ -1,6 +1,6 @@
 //! Sets of CPUs: what is read is written and read again as the same set.
 
-#![no_main]
+#![cfg_attr(feature = "run", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use model::CpuSet;
@@ -13,3 +13,6 @@ fuzz_target!(|text: &str| {
         assert_eq!(CpuSet::parse_mask(&set.to_mask()).as_ref(), Ok(&set));
     }
 });
+
+#[cfg(not(feature = "run"))]
+fn main() {}

@@ -1,6 +1,6 @@
 //! Classic filters: any program is translated or refused.
 
-#![no_main]
+#![cfg_attr(feature = "run", no_main)]
 
 use bpf::Filter;
 use libfuzzer_sys::fuzz_target;
@@ -16,3 +16,6 @@ fuzz_target!(|bytes: &[u8]| {
     let program: Vec<Instruction> = bytes.chunks_exact(8).map(instruction).collect();
     let _ = Filter::from_classic(&program);
 });
+
+#[cfg(not(feature = "run"))]
+fn main() {}

@@ -1,6 +1,6 @@
 //! Frames of messages between nodes: any bytes are a frame or not, what is read is written as it was, no part of it is read, nor what had one byte changed.
 
-#![no_main]
+#![cfg_attr(feature = "run", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use transport::{HEADER_BYTES, Header, Node, NodeSettings, Offer, Reason};
@@ -45,3 +45,6 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(at == 2 || at == 3 || Header::read(&changed).is_err(), "byte {at}");
     }
 });
+
+#[cfg(not(feature = "run"))]
+fn main() {}

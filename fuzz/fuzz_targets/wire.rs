@@ -1,6 +1,6 @@
 //! Frames: no bytes make a parser panic, and what it hands out lies within them.
 
-#![no_main]
+#![cfg_attr(feature = "run", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use wire::{Ethernet, Ip, Transport};
@@ -13,3 +13,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (ip.is_checksum_right(), ip.is_payload_checksum_right(), ip.fragment());
     let _ = Transport::parse(&ip);
 });
+
+#[cfg(not(feature = "run"))]
+fn main() {}
