@@ -342,7 +342,7 @@ mod tests {
         let _lock = crate::lock(&path.with_file_name(LOCK)).unwrap();
         match ask::<u32, u32>(&path, &7) {
             Err(ServeError::Silent { pid, .. }) => {
-                assert_eq!(pid, Some(std::process::id()), "the kernel names the holder")
+                assert_eq!(pid, Some(std::process::id()), "the kernel names the holder");
             }
             other => panic!("{other:?}"),
         }
