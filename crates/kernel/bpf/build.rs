@@ -24,6 +24,8 @@ fn main() {
     let version =
         String::from_utf8_lossy(&version.stdout).lines().next().unwrap_or("an unknown clang").trim().to_owned();
     println!("cargo:rustc-env=EVENKEEL_CLANG={version}");
+    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo sets the crate's folder");
+    let root = format!("-ffile-prefix-map={}=.", root.trim_end_matches("/crates/kernel/bpf"));
     let mut files = Vec::new();
     walk(Path::new("src"), &mut files);
     for path in files {
@@ -41,6 +43,8 @@ fn main() {
                 OsStr::new("-Werror"),
                 OsStr::new(&format!("-mcpu={}", instructions(&path))),
                 OsStr::new("-Isrc"),
+                // Line numbers name files below the repository: its place on this machine is not in the objects.
+                OsStr::new(&root),
                 OsStr::new(&format!("-I/usr/include/{arch}-linux-gnu")),
             ])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
