@@ -19,7 +19,9 @@ DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
 DISSECTORS = $(DESTDIR)$(PREFIX)/share/evenkeel/wireshark
 EXAMPLES = $(DESTDIR)$(PREFIX)/share/evenkeel/link-c
 
-.PHONY: demo test fuzz build install uninstall bench attacks setup setup-test fmt lint clean
+ARCH ?= amd64
+
+.PHONY: deb rpm tar oci demo test fuzz build install uninstall bench attacks setup setup-test fmt lint clean
 
 demo: setup ## Flood a lab, spread the load, capture it; writes a page with the charts. Builds what that needs alone.
 	$(CARGO) build --release --locked -p evenkeel --bin evenkeel-demo --no-default-features --features demo
@@ -58,6 +60,10 @@ install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(LIBRARY)),$(wil
 	$(BIN) completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel"
 	$(BIN) completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel"
 	$(BIN) completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
+
+deb rpm tar oci: ## Packages in target/packages: `evenkeel`, and `evenkeel-lab` with the verbs that measure (docs/install.md). ARCH=arm64: cross-built.
+	tools/setup package
+	tools/package --arch $(ARCH) $@
 
 uninstall: ## Takes away what install put there.
 	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)/lib/evenkeel/$(notdir $(SOCKETS))" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
