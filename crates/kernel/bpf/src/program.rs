@@ -40,6 +40,12 @@ pub enum ProgramError {
         release()
     )]
     NoTypes { program: &'static str },
+    /// No privilege is missing, and the kernel is older than those that the programs are for.
+    #[error(
+        "cannot load the kernel program `{program}`: {source}; it is for Linux {}.{} and later, and this kernel is older ({})",
+        OLDEST.0, OLDEST.1, release()
+    )]
+    Old { program: &'static str, source: libbpf_rs::Error },
     /// No privilege is missing: the program as it was compiled is not one that this kernel takes.
     #[error(
         "the kernel's verifier (Linux {}) refused the kernel program `{program}`, compiled by {COMPILER}: {log}. Compile it by a clang that \
@@ -73,7 +79,11 @@ impl ProgramError {
         match self {
             Self::Load { source, .. } => source.kind() == ErrorKind::PermissionDenied,
             Self::Map { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
-            Self::NoTypes { .. } | Self::Verifier { .. } | Self::Kernel { .. } | Self::Setting(_) => false,
+            Self::NoTypes { .. }
+            | Self::Old { .. }
+            | Self::Verifier { .. }
+            | Self::Kernel { .. }
+            | Self::Setting(_) => false,
         }
     }
 }
@@ -82,7 +92,7 @@ impl Classified for ProgramError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Setting(_) => ErrorClass::Usage,
-            Self::Kernel { .. } | Self::NoTypes { .. } => ErrorClass::Lacking,
+            Self::Kernel { .. } | Self::NoTypes { .. } | Self::Old { .. } => ErrorClass::Lacking,
             Self::Load { .. } if self.is_denied() => ErrorClass::Lacking,
             Self::Load { .. } | Self::Verifier { .. } => ErrorClass::Internal,
             Self::Map { source, .. } => class_of(source),
@@ -101,6 +111,9 @@ pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
 /// The compiler of the kernel programs, as it names itself.
 const COMPILER: &str = env!("EVENKEEL_CLANG");
 
+/// The oldest kernel that the programs are for.
+const OLDEST: (u32, u32) = (6, 1);
+
 const NEEDED: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];
 
 /// The error of a load that failed just now on this thread.
@@ -108,6 +121,10 @@ pub(crate) fn refusal(program: &'static str, source: libbpf_rs::Error) -> Progra
     let log = VERIFIER_LOG.take();
     if log.is_empty() && source.kind() != ErrorKind::PermissionDenied && Btf::from_vmlinux().is_err() {
         return ProgramError::NoTypes { program };
+    }
+    let is_denied = require(program, &NEEDED).is_err() || source.kind() == ErrorKind::PermissionDenied;
+    if !is_denied && is_old(&release()) {
+        return ProgramError::Old { program, source };
     }
     // The verifier takes less of those who lack a capability: that is then what helps.
     if log.is_empty() || require(program, &NEEDED).is_err() {
@@ -125,12 +142,18 @@ fn of_verifier(log: &str) -> String {
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == ErrorKind::PermissionDenied {
         if require("a kernel program", &NEEDED).is_ok() {
-            return ". No capability is missing: this kernel takes no program of this kind, as under lockdown";
+            return ". No capability is missing: this kernel takes no program of this kind, as under lockdown or behind a seccomp filter";
         }
         ". It needs CAP_BPF, CAP_NET_ADMIN and for some programs CAP_PERFMON: run as root"
     } else {
         ""
     }
+}
+
+/// True for the release of a kernel before [`OLDEST`].
+fn is_old(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
+    matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) < OLDEST)
 }
 
 fn release() -> String {
@@ -374,6 +397,16 @@ mod tests {
             assert!(message.contains(word), "{message}");
         }
         assert!(!message.contains("CAP_") && !message.contains('\n'), "{message}");
+    }
+
+    #[test]
+    fn kernels_before_the_oldest_are_known_by_their_release() {
+        for old in ["5.10.0-32-amd64", "5.15.0-204-generic", "6.0.1", "4.19"] {
+            assert!(is_old(old), "{old}");
+        }
+        for new in ["6.1.0-57-amd64", "6.12.117+deb12-amd64", "10.0", "", "?"] {
+            assert!(!is_old(new), "{new}");
+        }
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::{
 };
 
 use bpf::{Filter, ProgramError, XdpError};
-use sys::packet::{Instruction, PacketSocket};
+use sys::{
+    packet::{Instruction, PacketSocket},
+    privilege::{Capability, require},
+};
 
 use crate::{PortError, members::explain};
 
@@ -84,7 +87,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
     let name = interface.to_owned();
     match error {
         XdpError::NoInterface(none) => none.into(),
-        ref e if e.is_denied() => {
+        ref e if e.is_denied() && require(backend, &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN]).is_err() => {
             PortError::Privilege { backend, interface: name, capability: "CAP_BPF and CAP_NET_ADMIN" }
         }
         XdpError::Program(ProgramError::Setting(reason)) => PortError::Setting { backend, reason },
