@@ -184,6 +184,26 @@ fn what_it_made_is_gone_when_it_is_interrupted() {
 }
 
 #[test]
+fn a_shared_report_names_neither_the_host_nor_its_interfaces_and_addresses() {
+    let Some(()) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let share = folder.path().join("share.json");
+    // The namespaces end with the shell.
+    let line = "hostname ekshy-host && mount -t sysfs sysfs /sys && ip link add ekshy0 address 02:00:5e:10:00:01 type veth peer name ekshy1 && \
+                ip addr add 198.51.100.77/24 dev ekshy0 && ip link set ekshy0 up && exec \"$0\" selftest ekshy0 --json --share \"$1\"";
+    let mut command = Command::new("unshare");
+    command.args(["--uts", "--net", "--mount", "sh", "-c", line, EVENKEEL]).arg(&share);
+    let output = command.output().unwrap();
+    assert_eq!(json(&output)["interface"], "ekshy0", "{}", printed(&output));
+    let shared = fs::read_to_string(share).unwrap();
+    let document: Value = serde_json::from_str(&shared).unwrap();
+    assert_eq!(document["rows"].as_array().map(Vec::len), json(&output)["rows"].as_array().map(Vec::len));
+    for secret in ["ekshy", "02:00:5e", "198.51.100"] {
+        assert!(!shared.contains(secret), "{secret}: {shared}");
+    }
+}
+
+#[test]
 fn an_interface_that_is_not_there_is_refused() {
     refused(&Command::new(EVENKEEL).args(["selftest", "ek-none"]).output().unwrap(), 3, &["ek-none"]);
 }

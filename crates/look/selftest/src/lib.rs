@@ -1,5 +1,6 @@
 //! What of evenkeel works on a machine: needs are tried, and verbs run, in a lab that goes with the run.
 
+pub mod asked;
 mod bed;
 mod driver;
 mod needs;

@@ -34,16 +34,14 @@ fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> Str
 fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> String {
     let bare = word.trim_end_matches(['.', ':']);
     let end = &word[bare.len()..];
-    let holds = |name: &String| !name.is_empty() && bare.split(['/', '@', ':']).any(|part| part == name);
+    // `eth0.7` is a VLAN of eth0, `host.example` the host in its domain.
+    let holds =
+        |name: &String| !name.is_empty() && (bare == name || bare.split(['/', '@', ':', '.']).any(|part| part == name));
     if let Some((_, as_driver)) = interfaces.iter().find(|(name, _)| holds(name)) {
         return format!("{as_driver}{end}");
     }
-    let address = bare.split_once('/').map_or(bare, |(address, _)| address);
-    let is_ip = address.parse::<std::net::IpAddr>().is_ok() || address.parse::<std::net::SocketAddr>().is_ok();
-    let is_mac =
-        bare.split(':').count() == 6 && bare.split(':').all(|b| b.len() == 2 && u8::from_str_radix(b, 16).is_ok());
-    // `::` alone is punctuation of programs, and no address.
-    if (is_ip && address != "::") || is_mac {
+    // Also behind `user@`, and at the ends of a range.
+    if bare.split(['@', '-']).any(is_address) {
         return format!("ADDRESS{end}");
     }
     if bare.starts_with("/home/") || bare.starts_with("/root/") || bare.starts_with('~') {
@@ -55,6 +53,16 @@ fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> Str
     word.to_owned()
 }
 
+/// An IP address, with a length or a port or without, or a MAC address.
+fn is_address(word: &str) -> bool {
+    let address = word.split_once('/').map_or(word, |(address, _)| address);
+    let is_ip = address.parse::<std::net::IpAddr>().is_ok() || address.parse::<std::net::SocketAddr>().is_ok();
+    let is_octet = |part: &str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
+    let is_mac = word.split(':').count() == 6 && word.split(':').all(is_octet);
+    // `::` alone is punctuation of programs, and no address.
+    (is_ip && address != "::") || is_mac
+}
+
 #[cfg(test)]
 mod tests {
     use model::selftest::{Group, Outcome, Row};
@@ -63,8 +71,8 @@ mod tests {
 
     #[test]
     fn what_names_the_machine_is_not_in_it() {
-        let reason =
-            "secrethost: enp3s0: alice@10.1.2.3:22, fe80::1/64 and 02:00:5e:10:00:01 (/home/alice/key) on `enp3s0`.";
+        let reason = "secrethost: enp3s0: alice@10.1.2.3:22, fe80::1%enp3s0/64 and 02:00:5e:10:00:01 (/home/alice/key) on `enp3s0`; \
+             secrethost.example.org, [2001:db8::7]:885, enp3s0.7@enp3s0, 198.51.100.0/24, bob@203.0.113.5, 203.0.113.7-203.0.113.9.";
         let row = Row {
             group: Group::Needs,
             name: "ssh".into(),
@@ -90,7 +98,21 @@ mod tests {
         let interfaces = [("enp3s0".to_owned(), "virtio_net 0".to_owned())];
         let names = ["secrethost".to_owned(), "alice".to_owned()];
         let text = serde_json::to_string(&anonymous(test, &interfaces, &names)).unwrap();
-        for secret in ["secrethost", "alice", "enp3s0", "10.1.2.3", "fe80", "02:00", "192.0.2.7", "/home", "/root/x"] {
+        for secret in [
+            "secrethost",
+            "example.org",
+            "alice",
+            "enp3s0",
+            "10.1.2.3",
+            "fe80",
+            "2001:db8",
+            "198.51",
+            "203.0",
+            "02:00",
+            "192.0.2.7",
+            "/home",
+            "/root/x",
+        ] {
             assert!(!text.contains(secret), "{secret}: {text}");
         }
         assert!(text.contains("virtio_net 0") && text.contains("6.1"), "{text}");

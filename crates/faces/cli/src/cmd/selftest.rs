@@ -73,9 +73,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
 fn shared(test: SelfTest) -> SelfTest {
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    // `root` is in many messages, and names nobody.
-    let users = passwd.lines().filter_map(|line| line.split(':').next()).filter(|name| *name != "root");
-    let names = std::iter::once(hostname.trim()).chain(users).map(str::to_owned).collect::<Vec<_>>();
+    let names = std::iter::once(hostname.trim()).chain(people(&passwd)).map(str::to_owned).collect::<Vec<_>>();
     let interfaces = sys::interface::names().into_iter().enumerate().map(|(number, name)| {
         let driver = fs::read_link(format!("/sys/class/net/{name}/device/driver")).ok();
         let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
@@ -83,4 +81,24 @@ fn shared(test: SelfTest) -> SelfTest {
         (name, stands)
     });
     selftest::anonymous(test, &interfaces.collect::<Vec<_>>(), &names)
+}
+
+/// Users of passwd(5) who are people: `sys` and `mail` are words of many messages, and name nobody.
+fn people(passwd: &str) -> impl Iterator<Item = &str> {
+    passwd.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let (name, id) = (fields.next()?, fields.nth(1)?.parse::<u32>().ok()?);
+        (1000..65534).contains(&id).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_have_numbers_from_1000_on() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nsys:x:3:3::/dev:/bin/false\nalice:x:1000:1000::/home/alice:/bin/sh\nnobody:x:65534:65534::/:\n\n";
+        assert_eq!(people(passwd).collect::<Vec<_>>(), ["alice"]);
+    }
 }

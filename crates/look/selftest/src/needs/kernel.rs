@@ -1,6 +1,6 @@
 //! Parts of the kernel beside its packet paths.
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, path::Path, process::Command, sync::mpsc, thread, time::Duration};
 
 use bpf::{
     CpuProfile, ProfileOptions,
@@ -10,7 +10,7 @@ use bpf::{
 use nix::sys::signal::SigSet;
 use sys::{
     privilege::Capability,
-    seccomp_notify::{Call, Filter, start},
+    seccomp_notify::{Answer, Call, Filter, start},
 };
 
 use crate::{
@@ -143,11 +143,19 @@ fn drops(_: &Place<'_>) -> Result<Tried, String> {
 fn seccomp(_: &Place<'_>) -> Result<Tried, String> {
     let filter = Filter::new(&[Call::Getsockname.into()]).map_err(words)?;
     let (mut child, listener) = start(Command::new("true"), filter, SigSet::empty()).map_err(words)?;
-    // The end is heard when the program is gone.
-    while let Some(heard) = listener.receive().map_err(words)? {
-        listener.answer(heard.id, sys::seccomp_notify::Answer::Continue).map_err(words)?;
-    }
+    let (sender, ended) = mpsc::channel();
+    // Before Linux 6.11 the end is heard once the program has been waited for. One that is never heard leaves this thread behind.
+    thread::spawn(move || {
+        let hear = || -> Result<(), String> {
+            while let Some(heard) = listener.receive().map_err(words)? {
+                listener.answer(heard.id, Answer::Continue).map_err(words)?;
+            }
+            Ok(())
+        };
+        let _ = sender.send(hear());
+    });
     child.wait().map_err(words)?;
+    ended.recv_timeout(END_TIMEOUT).map_err(|_| "the end of a program is not heard".to_owned())??;
     Ok(Tried::works(""))
 }
 

@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::child::ask;
 use crate::{
     Place,
+    asked::{arguments, ledger_closes},
     bed::Bed,
-    trial::{Tried, words},
+    trial::{LAB_FIX, NO_LAB, Tried, words},
 };
 
-/// The share of frames that the ledger may leave unexplained, and a number: some are on their way while counters are read.
-const UNEXPLAINED_MAX: f64 = 0.001;
+/// Frames that may be under way while the ledger reads counters.
 const UNDERWAY_MAX: f64 = 2.0;
 
 /// A verb, and whether its answer shows that it works.
@@ -75,12 +75,7 @@ pub(super) const VERBS: [Verb; 11] = [
 
 impl Verb {
     pub(super) fn run(&self, place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
-        let words_of = |word| match word {
-            "NEAR" => bed.near.name.as_str(),
-            "FAR" => bed.far.name.as_str(),
-            word => word,
-        };
-        let arguments: Vec<&str> = self.line.split(' ').map(words_of).collect();
+        let arguments = arguments(self.line.split(' '), [&bed.near.name, &bed.far.name]);
         let answer = bed.while_forwarding(|| ask(place, Some(&bed.middle), &arguments)).map_err(words)??;
         (self.judge)(&answer, bed)
     }
@@ -88,10 +83,10 @@ impl Verb {
     /// It answers on this machine, or could not be tried.
     pub(super) fn run_without_lab(&self, place: &Place<'_>) -> Result<Tried, String> {
         let Some(line) = self.without_lab else {
-            return Ok(Tried::untried(crate::trial::NO_LAB, crate::trial::LAB_FIX));
+            return Ok(Tried::untried(NO_LAB, LAB_FIX));
         };
         ask(place, None, &line.split(' ').collect::<Vec<_>>())?;
-        Ok(Tried::limited("it answers; without a lab no frame was sent", crate::trial::LAB_FIX))
+        Ok(Tried::limited("it answers; without a lab no frame was sent", LAB_FIX))
     }
 }
 
@@ -103,7 +98,7 @@ fn ledger(answer: &Value, _: &Bed) -> Result<Tried, String> {
     let [offered, unexplained] = ["offered", "unexplained"].map(|key| number(answer, key));
     let found = format!("{offered:.0} frames, {unexplained:.0} unexplained");
     let saw_some = offered > 0.0;
-    match unexplained.abs() <= (UNEXPLAINED_MAX * offered).max(UNDERWAY_MAX) {
+    match ledger_closes(offered, unexplained, UNDERWAY_MAX) {
         _ if !saw_some => Err(format!("it missed the frames that were forwarded: {found}")),
         _ if answer["trace"].is_null() => {
             Ok(Tried::limited(format!("{found}; no cause is named"), "see `tracepoint skb:kfree_skb`"))

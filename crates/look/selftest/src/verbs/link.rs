@@ -5,11 +5,11 @@ use std::fs;
 use super::child::Service;
 use crate::{
     Place,
+    asked::LINK_UP,
     bed::Bed,
     trial::{Tried, words},
 };
 
-const UP: &str = " serves";
 /// Bytes of the file that is copied; several frames.
 const FILE_BYTES: usize = 64 << 10;
 /// Room that stays free where the file arrives.
@@ -23,9 +23,9 @@ pub(super) fn carries(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     fs::write(&from, &bytes).and_then(|()| fs::create_dir(&to)).map_err(words)?;
     let (from, into) = (from.display().to_string(), to.display().to_string());
     let receiving = ["link", "serve", &bed.near.name, "--name", "box", "--receive", &into, "--receive-free", FREE];
-    let there = Service::start_until(place, &bed.middle, &receiving, UP)?;
+    let there = Service::start_until(place, &bed.middle, &receiving, LINK_UP)?;
     let serving = ["link", "serve", &bed.left_end.name, "--name", "left"];
-    let here = Service::start_until(place, &bed.left, &serving, UP)?;
+    let here = Service::start_until(place, &bed.left, &serving, LINK_UP)?;
     // They hear of each other within a second or two.
     let ping = |here: &Service<'_>| here.ask(&["link", "ping", "box", "-c", "8", "-i", "10ms", "--json"]).map(Some);
     let (here, ping) = here.poll(ping)?;

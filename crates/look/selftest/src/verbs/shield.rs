@@ -8,6 +8,7 @@ use std::{
 use super::child::Service;
 use crate::{
     Place,
+    asked::SHIELD_UP,
     bed::{Bed, NEAR, OTHER, SENT_COUNT},
     trial::{Tried, words},
 };
@@ -72,7 +73,7 @@ fn with(
 ) -> Result<Tried, String> {
     let near = bed.near.name.as_str();
     let arguments = ["shield", "run", near, "--quiet", "--xdp-mode", mode, "--rule", rule];
-    let shield = Service::start_until(place, &bed.middle, &arguments, "shield up")?;
+    let shield = Service::start_until(place, &bed.middle, &arguments, SHIELD_UP)?;
     let tried = trial(&shield);
     match shield.end() {
         Ok(()) => tried,

@@ -8,6 +8,7 @@ use std::{
 use guest::{Guest, Ran};
 use lab::boxes::Family;
 use model::bench::guest::{Verb, VerbOutcome};
+use selftest::asked::{ON_A_CARD, ledger_closes};
 
 use super::bed::{Bed, Ends, MACS};
 use crate::{BenchError, outside::Addressing};
@@ -18,11 +19,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Frames without a route that the ledger has to find.
 const STRANDED_COUNT: u32 = 40;
-/// The share of frames that the ledger may leave unexplained.
-const UNEXPLAINED_MAX: f64 = 0.001;
-/// Output of verbs once they run.
-const SHIELD_UP: &str = "shield up";
-const LINK_UP: &str = " serves";
 /// Offloads that are told of.
 const OFFLOADS: [&str; 6] = [
     "rx-checksumming",
@@ -129,24 +125,14 @@ pub(super) fn verbs(
     ends: &mut Ends,
     stop: &AtomicBool,
 ) -> Result<Vec<Verb>, BenchError> {
-    let [first, second] = names;
+    let [first, second] = names.each_ref().map(String::as_str);
     let goes_on = || if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) };
     let mut verbs = vec![ledger(guest, first, ends)?, spread(guest, names)?];
     goes_on()?;
     verbs.push(capture(guest, first, ends)?);
-    let rules = ["limit protocol=tcp rate=1000", "challenge protocol=tcp destination-port=80"];
-    for (words, up) in [
-        (&["top", "--once"][..], None),
-        (&["doctor"], None),
-        (&["profile", "--duration", "2s"], None),
-        (&["shield", "run", first, "--xdp-mode", "native", "--rule", rules[0]], Some(SHIELD_UP)),
-        (&["shield", "run", first, "--xdp-mode", "generic", "--rule", rules[0]], Some(SHIELD_UP)),
-        (&["shield", "run", first, "--xdp-mode", "generic", "--rule", rules[1]], Some(SHIELD_UP)),
-        (&["route", "check", first, second], None),
-        (&["link", "serve", second, "--name", "guest"], Some(LINK_UP)),
-    ] {
+    for asked in ON_A_CARD {
         goes_on()?;
-        verbs.push(verb(guest, words, up)?);
+        verbs.push(verb(guest, &asked.on([first, second]), asked.up)?);
     }
     Ok(verbs)
 }
@@ -208,7 +194,7 @@ fn ledger(guest: &mut Guest, name: &str, ends: &mut Ends) -> Result<Verb, BenchE
     let [offered, lost, unexplained] = ["offered", "lost", "unexplained"].map(number);
     let message =
         format!("{offered:.0} frames, {lost:.0} lost ({STRANDED_COUNT} had no route), {unexplained:.0} unexplained");
-    let closes = unexplained.abs() <= UNEXPLAINED_MAX * offered && lost >= f64::from(STRANDED_COUNT);
+    let closes = ledger_closes(offered, unexplained, 0.0) && lost >= f64::from(STRANDED_COUNT);
     Ok(Verb { command, outcome: fares(ran.code == 0 && closes), message })
 }
 
