@@ -88,10 +88,10 @@ impl RouteOutputs {
         failed.map_or_else(|| Ok(self.outputs.failures().map(Message::from).collect()), Err)
     }
 
-    /// Removes the file of metrics, and waits for no hook.
+    /// Removes the file of metrics, and ends the hook with its program.
     pub fn end(mut self) {
         self.outputs.end_metrics();
-        self.outputs.let_hook_end();
+        self.outputs.end_hook();
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Stdio},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, TrySendError, channel},
     },
     thread,
@@ -13,7 +13,10 @@ use std::{
 };
 
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::{
+        signal::{Signal, killpg},
+        wait::{Id, WaitPidFlag, WaitStatus, waitid},
+    },
     unistd::Pid,
 };
 use sys::{
@@ -29,6 +32,12 @@ const PENDING_MAX: usize = 256;
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// The end of the program is looked for this often.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
+/// Programs may hold up the end of their process so long at most.
+const DROP_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+/// At the end of the process a program of a hook that nobody waits for may run this much longer.
+const GRACE: Duration = Duration::from_millis(500);
+/// A program that was asked to end by SIGTERM may take so long to.
+const TERM_TIMEOUT: Duration = Duration::from_millis(500);
 /// The kernel takes so long at most to end a program that was killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -42,8 +51,31 @@ pub struct Hook {
     end: End,
 }
 
+/// Hooks that [end on their own threads](Hook::let_end).
+static ENDING: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
+
 /// The moment by which the thread is to have ended, once that is known.
-type End = Arc<OnceLock<Instant>>;
+#[derive(Debug, Clone, Default)]
+struct End(Arc<Mutex<Option<Instant>>>);
+
+impl End {
+    /// Has it end within `time`, unless it is to end earlier.
+    fn within(&self, time: Duration) {
+        let (mut end, new) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now() + time);
+        *end = Some(end.map_or(new, |end| end.min(new)));
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// Ends the programs of hooks that [end on their own threads](Hook::let_end): they would outlive the process and their timeout.
+pub(crate) fn end_all() {
+    let hooks = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
+    hooks.iter().for_each(|hook| hook.end.within(GRACE));
+    drop(hooks);
+}
 
 impl Hook {
     /// Starts the thread. `run`, a program and its arguments, is started with the first event, and ended when it runs longer than `timeout`.
@@ -61,9 +93,9 @@ impl Hook {
         })?;
         let (sender, failures) = channel();
         let (end, timeout) = (End::default(), timeout.min(TIMEOUT_MAX));
-        let (run, known, failing) = (run.to_vec(), Arc::clone(&end), failed.clone());
+        let (run, known, failing) = (run.to_vec(), end.clone(), failed.clone());
         let job = move |event: Event| {
-            if known.get().is_none_or(|end| Instant::now() < *end)
+            if !known.is_over()
                 && let Err(reason) = run_once(&run, timeout, &event, &known)
             {
                 let _ = sender.send(failing(event.name, reason));
@@ -94,21 +126,29 @@ impl Hook {
         self.failures.try_iter()
     }
 
-    /// Ends it as dropping does, but on its own thread: nobody waits for a program that hangs.
+    /// Ends it as dropping does, but on its own thread: nobody waits for a program that hangs, before the process ends.
     pub fn let_end(mut self) {
-        let _ = self.end.set(Instant::now() + self.timeout);
-        self.events = None;
+        self.end.within(self.timeout);
+        let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        ending.retain_mut(|hook| !hook.has_ended_within(Duration::ZERO));
+        if !self.has_ended_within(Duration::ZERO) {
+            ending.push(self);
+        }
+    }
+
+    /// Takes no more events; whether the thread has ended by then.
+    fn has_ended_within(&mut self, time: Duration) -> bool {
+        self.events.as_mut().is_none_or(|events| events.end(time))
     }
 }
 
 impl Drop for Hook {
-    /// Waits until the program has run for all events, all of them within one timeout: a program that hangs each time would otherwise hold
-    /// up the end of the process for as many timeouts as events wait.
+    /// Waits until the program has run for all events, all of them within one timeout and 10 s: a program that hangs each time would
+    /// otherwise hold up the end of the process for as many timeouts as events wait.
     fn drop(&mut self) {
-        let _ = self.end.set(Instant::now() + self.timeout);
-        if let Some(mut events) = self.events.take() {
-            events.end(self.timeout + KILL_TIMEOUT);
-        }
+        let time = self.timeout.min(DROP_TIMEOUT_MAX);
+        self.end.within(time);
+        self.has_ended_within(time + TERM_TIMEOUT + KILL_TIMEOUT);
     }
 }
 
@@ -137,7 +177,7 @@ fn run_once(run: &[String], timeout: Duration, event: &Event, end: &End) -> Resu
 
 fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
     let start = Instant::now();
-    let in_time = || start.elapsed() < timeout && end.get().is_none_or(|end| Instant::now() < *end);
+    let in_time = || start.elapsed() < timeout && !end.is_over();
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -149,15 +189,27 @@ fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
             }
             Ok(None) if in_time() => thread::sleep(POLL_PERIOD),
             Ok(None) => {
-                // Its group, which it leads: what it started goes with it.
-                let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
-                let _ = child.wait();
                 let ran = start.elapsed().min(timeout).as_secs_f64();
+                end_group(child);
                 return Err(format!("it was ended after {ran:.1} s, its timeout or the end of this process"));
             }
             Err(e) => return Err(format!("its end cannot be waited for: {e}")),
         }
     }
+}
+
+/// Ends its group, which it leads: what it started goes with it.
+fn end_group(child: &mut Child) {
+    let group = Pid::from_raw(child.id().cast_signed());
+    let _ = killpg(group, Signal::SIGTERM);
+    let asked = Instant::now();
+    // It is waited for last: until then its number is no other group's.
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while asked.elapsed() < TERM_TIMEOUT && waitid(Id::Pid(group), look) == Ok(WaitStatus::StillAlive) {
+        thread::sleep(POLL_PERIOD);
+    }
+    let _ = killpg(group, Signal::SIGKILL);
+    let _ = child.wait();
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     error::ServeError,
     event::{Event, EventLog},
-    hook::Hook,
+    hook::{self, Hook},
     metrics::{Metrics, MetricsFile, MetricsServer},
 };
 
@@ -101,6 +101,12 @@ impl Outputs {
         if let Some(hook) = self.hook.take() {
             hook.let_end();
         }
+    }
+
+    /// Ends the hook, and its program if that does not end soon: nothing of it outlives the process.
+    pub fn end_hook(&mut self) {
+        self.let_hook_end();
+        hook::end_all();
     }
 
     /// Takes the file of metrics away: what it has is over, and nobody who reads it could tell.

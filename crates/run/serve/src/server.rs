@@ -14,6 +14,7 @@ use std::{
 use crate::{
     control::{ANSWER_TIMEOUT, Listener, Request, Requests},
     error::ServeError,
+    hook,
     process::{Signals, notify_ready},
     service::Service,
     wake::{Wait, Waker, Wakes, wait},
@@ -96,6 +97,7 @@ impl Server {
 
     fn close(&mut self) {
         self.running.drain(..).for_each(Running::close);
+        hook::end_all();
     }
 }
 

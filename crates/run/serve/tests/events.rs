@@ -2,8 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use serve::{Event, EventLog, Hook, ServeError};
-use testbed::{log, wait_for};
+use serve::{Event, EventLog, Hook, OutputSettings, Outputs, OutputsChange, ServeError};
+use testbed::{log, wait, wait_for};
 
 fn event(number: u64) -> Event {
     let line = format!("{{\"number\":{number}}}\n");
@@ -93,6 +93,42 @@ fn many_events_of_a_hook_that_hangs_do_not_hold_up_the_end() {
     assert!(log(&begun).lines().count() < 20, "the end does not wait until the hook was ended for each of them");
     // A timeout beyond what clocks can count is one.
     drop(Hook::start(&["/bin/true".into()], Duration::MAX).unwrap());
+}
+
+#[test]
+fn a_hooks_program_does_not_outlive_the_outputs_that_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let (polite, stubborn) = (dir.path().join("polite"), dir.path().join("stubborn"));
+    let write = |trap: &str, to: &Path| {
+        let text =
+            format!("#!/bin/sh\n{trap}\nsleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait; wait\n", to.display());
+        let program = to.with_extension("sh");
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        OutputSettings {
+            hook: Some((vec![program.display().to_string()], Duration::from_secs(3600))),
+            ..OutputSettings::default()
+        }
+    };
+    let (first, second) = (write("", &polite), write("trap '' TERM", &stubborn));
+    let mut outputs = Outputs::start(&first).unwrap();
+    assert!(outputs.emit([event(1)]).is_empty());
+    wait_for("the first one runs", || polite.exists().then_some(()));
+    // A reload waits for nothing: the program of the hook before goes on.
+    outputs.change(OutputsChange::open(&second, &first).unwrap());
+    assert!(outputs.emit([event(2)]).is_empty());
+    wait_for("the second one runs", || stubborn.exists().then_some(()));
+    let pids: Vec<String> = [polite, stubborn]
+        .iter()
+        .flat_map(|file| log(file).split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let lives = |pid: &String| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| !matches!(rest.trim().chars().next(), None | Some('Z' | 'X')))
+    };
+    assert!(pids.len() == 4 && pids.iter().all(lives), "{pids:?}");
+    outputs.end_hook();
+    wait("both have ended, with what they started", || !pids.iter().any(lives));
 }
 
 #[test]
