@@ -23,6 +23,11 @@ pub enum ServeError {
         "process {pid} does not answer, and systemd starts it again when it is killed: end it with `systemctl stop {unit}`"
     )]
     Supervised { pid: u32, unit: String },
+    #[error(
+        "process {pid} runs here and cannot be asked: its folder {} was removed, or is in another mount namespace. End it with `kill {pid}`",
+        path.display()
+    )]
+    Lost { path: PathBuf, pid: u32 },
     #[error("cannot tell systemd that {} {} up: {source}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })]
     Notify { names: Vec<String>, source: io::Error },
     #[error("cannot {operation} the file of events {}: {source}", path.display())]

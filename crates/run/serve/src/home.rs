@@ -13,13 +13,14 @@ use sys::owner::trusted_folder;
 
 use crate::{
     error::{HomeError, ServeError},
-    lock::{Lock, lock, lock_left},
+    lock::{Lock, is_at, lock, lock_left},
+    lost::lost,
 };
 
 /// The lock is taken at most this often while others remove the folder.
 const TRIES_MAX: u32 = 16;
 pub(crate) const LOCK: &str = "lock";
-const SOCKET: &str = "control";
+pub(crate) const SOCKET: &str = "control";
 /// Suffix of a file that is written before it replaces another.
 const TEMPORARY_SUFFIX: &str = "new";
 
@@ -84,16 +85,25 @@ impl Home {
     /// Makes the folder and takes its lock. The files stay when it is dropped.
     ///
     /// # Errors
-    /// Another process holds the lock; the folder cannot be made, or others can change it.
+    /// Another process holds the lock, or [listens](lost()) though its folder was removed; the folder cannot be made, or others can change it.
     pub fn lock(&self) -> Result<Lock, HomeError> {
         let mut again = TRIES_MAX;
         loop {
             match self.try_lock() {
                 // An instance that ended just now removed the folder.
                 Err(error) if again > 0 && error.is_race() => again -= 1,
-                taken => return taken,
+                Err(error) => return Err(error),
+                Ok(lock) => return self.refuse_lost().map(|()| lock),
             }
         }
+    }
+
+    /// Refuses a folder whose process runs still: it was removed, and made anew just now.
+    fn refuse_lost(&self) -> Result<(), HomeError> {
+        let Some(error) = lost(&self.socket()) else { return Ok(()) };
+        let _ = fs::remove_file(self.lock_file());
+        let _ = fs::remove_dir(&self.folder);
+        Err(error.into())
     }
 
     fn try_lock(&self) -> Result<Lock, HomeError> {
@@ -108,13 +118,13 @@ impl Home {
 
     /// Makes the folder and takes its lock, until it is dropped: then the files are removed.
     pub fn hold(&self) -> Result<HeldHome, HomeError> {
-        self.lock().map(|lock| HeldHome { home: self.clone(), _lock: lock })
+        self.lock().map(|lock| HeldHome { home: self.clone(), lock })
     }
 
     /// Takes the lock of an instance that was killed: its file is there, and nobody holds it.
     pub fn hold_left(&self) -> Option<HeldHome> {
         trusted_folder(&self.folder).ok()?;
-        lock_left(&self.lock_file()).map(|lock| HeldHome { home: self.clone(), _lock: lock })
+        lock_left(&self.lock_file()).map(|lock| HeldHome { home: self.clone(), lock })
     }
 
     /// True if the instance was killed.
@@ -144,7 +154,7 @@ impl Home {
 #[derive(Debug)]
 pub struct HeldHome {
     home: Home,
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl HeldHome {
@@ -173,6 +183,10 @@ impl Deref for HeldHome {
 
 impl Drop for HeldHome {
     fn drop(&mut self) {
+        // Its folder was removed: what is there now is the next one's.
+        if !is_at(&self.lock, &self.lock_file()) {
+            return;
+        }
         // The lock is the last: until then nobody else begins.
         for file in [SOCKET].iter().chain(self.kind.files).chain(&[TEMPORARY_SUFFIX, LOCK]) {
             // A file that stays is one file more.

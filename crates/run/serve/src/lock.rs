@@ -68,7 +68,7 @@ pub fn lock_left(path: &Path) -> Option<Lock> {
 }
 
 /// True if `path` still leads to that file.
-fn is_at(file: &File, path: &Path) -> bool {
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let same = |found: fs::Metadata| Ok((found.dev(), found.ino()) == file.metadata().map(|of| (of.dev(), of.ino()))?);
     fs::symlink_metadata(path).and_then(same).unwrap_or(false)
 }

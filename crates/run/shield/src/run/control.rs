@@ -357,7 +357,7 @@ impl<P: DataPlane> Control<P> {
             let _ = detection.end_attacks(&[]);
         }
         let ended = self.plane.end();
-        if let Some(detection) = &mut self.detection {
+        if let Some(mut detection) = self.detection.take() {
             detection.end_metrics();
         }
         ended.and(self.settings.paths.remove())
