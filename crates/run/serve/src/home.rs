@@ -113,7 +113,24 @@ impl Home {
         let ready =
             trusted.and_then(|()| fs::set_permissions(&self.folder, fs::Permissions::from_mode(self.kind.mode)));
         ready.map_err(|source| HomeError::Folder { path: self.folder.clone(), source })?;
-        Ok(lock(&self.lock_file())?)
+        lock(&self.lock_file()).map_err(|error| {
+            self.remove_unused();
+            error.into()
+        })
+    }
+
+    /// Removes a folder that has nothing but an empty lock, which nobody holds: of a start that found the disk full.
+    fn remove_unused(&self) {
+        let lock_file = self.lock_file();
+        let is_empty = || fs::symlink_metadata(&lock_file).is_ok_and(|file| file.is_file() && file.len() == 0);
+        let is_alone = || fs::read_dir(&self.folder).is_ok_and(|entries| entries.count() == 1);
+        if is_alone()
+            && let Some(_held) = lock_left(&lock_file).filter(|_| is_empty())
+        {
+            let _ = fs::remove_file(&lock_file);
+        }
+        // One that is not empty stays.
+        let _ = fs::remove_dir(&self.folder);
     }
 
     /// Makes the folder and takes its lock, until it is dropped: then the files are removed.
@@ -239,6 +256,25 @@ mod tests {
         }
         assert!(home.is_left() && home.holder().is_none() && home.clear().unwrap());
         assert!(home.file("kept").exists() && !home.file("list").exists() && !home.is_left());
+    }
+
+    #[test]
+    fn a_folder_with_an_empty_lock_alone_is_removed_and_no_other() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        for (lock, other, stays) in [("", false, false), ("4194305", false, true), ("", true, true)] {
+            fs::create_dir_all(home.folder()).unwrap();
+            fs::write(home.lock_file(), lock).unwrap();
+            other.then(|| fs::write(home.file("list"), "").unwrap());
+            home.remove_unused();
+            assert_eq!(home.lock_file().exists(), stays, "{lock:?}, {other}");
+        }
+        drop(home.hold().unwrap());
+        let held = home.hold().unwrap();
+        fs::write(home.lock_file(), "").unwrap();
+        home.remove_unused();
+        assert!(home.lock_file().exists(), "somebody holds it");
+        drop(held);
     }
 
     #[test]
