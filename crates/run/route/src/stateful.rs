@@ -48,7 +48,7 @@ pub(crate) fn notes(evidence: &Evidence) -> Vec<Obstacle> {
     found.push(item(
         "new-rules",
         what,
-        "to stop one at once: `conntrack -D -s ADDRESS`, or `evenkeel route mode standard`",
+        "to end a host's connections at once: `conntrack -D -s HOST` and `conntrack -D -d HOST`, or `evenkeel route mode standard`",
     ));
     if conntrack.counts {
         let what = "conntrack's counters (nf_conntrack_acct) miss what the fast path forwards";
