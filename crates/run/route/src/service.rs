@@ -69,8 +69,8 @@ impl RouteService {
         }
         router.set_mode(mode)?;
         if !router.untraced().is_empty() {
-            report("note: changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced \
-                 (`route status --json` lists them)"
+            report("note: changes of routes and neighbours are followed within milliseconds instead of at once, for this kernel does not let some \
+                 functions be traced (`route status --json` lists them); nothing is to be done"
                 .to_owned());
         }
         for it in router.notes() {

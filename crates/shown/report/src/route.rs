@@ -84,7 +84,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     }
     if status.unverified {
         text += &look.paragraph(
-            "Not compared with the kernel: no frame arrived during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
+            "Not compared with the kernel: no IP frame that it could forward arrived during the trial. `evenkeel route mode shadow` compares while the kernel forwards.",
         );
     }
     if !status.obstacles.is_empty() {
@@ -94,7 +94,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         text += &cannot_transmit(&port.interface, look);
     }
     if !status.untraced.is_empty() {
-        text += &look.paragraph("Changes of routes and neighbours take effect some milliseconds late: this kernel does not let some functions be traced (`route status --json` lists them).");
+        text += &look.paragraph("Changes of routes and neighbours are followed within milliseconds instead of at once: this kernel does not let some functions be traced (`route status --json` lists them). Nothing is to be done.");
     }
     text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {

@@ -248,7 +248,7 @@ fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, again: &s
     }
     let settings = settings(report.restored());
     match report.is_complete() {
-        true => lines.print(format_args!("session {session}: {settings} put back, all is as before it")),
+        true => lines.print(format_args!("session {session} undone: {settings} put back, all is as before it")),
         false => lines.print(format_args!(
             "session {session}: stopped after {settings}; the line before this one says why. `{again}` overwrites what \
              somebody else wrote"

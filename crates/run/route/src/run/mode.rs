@@ -151,7 +151,7 @@ impl Mode {
         self.switch(self.requested, ports, tables)?;
         self.unverified = result.compared() == 0;
         let why = if self.unverified {
-            "nothing was compared: no frame arrived during the trial"
+            "nothing was compared: no IP frame that it could forward arrived during the trial"
         } else {
             "the shadow agreed with the kernel"
         };
