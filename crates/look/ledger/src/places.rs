@@ -115,6 +115,8 @@ places! {
         "`ip link add link {iface} name {iface}.ID type vlan id ID` takes the tag, if this host is to be in that VLAN. Otherwise remove the VLAN from the switch's port.";
     "otherhost" "ethernet" Receive Link Harmless "addressed to another host's MAC" ["link.rx_otherhost_dropped"] ["OTHERHOST" ANY]
         "Nothing was lost here. Usual on a mirror port; otherwise the switch floods, or the sender has an old MAC in its ARP table.";
+    "backup-link" "ethernet" Receive Link Harmless "arrived by the backup link of a bond or team" ["link.rx_nohandler"] []
+        "Nothing was lost: the active link carries the traffic, and gets its own copy of what is sent to all.";
     "link-local" "ethernet" Receive Link Harmless "for switches and the next device alone (spanning tree, LLDP, LACP, CDP): no protocol here wanted it" [] []
         "Nothing was lost: switches send these by themselves. To read LLDP, run a daemon for it (lldpd).";
     "llc" "ethernet" Receive Other Harmless "802.2 frame, done with by its handler (spanning tree and the like)" [] []

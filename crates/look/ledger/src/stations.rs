@@ -73,6 +73,7 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let mut counted = 0;
     for &name in p.counters {
         let n = match name {
+            "link.rx_nohandler" => interval.interfaces.iter().map(|i| i.stats.rx_nohandler).sum(),
             "link.rx_otherhost_dropped" => interval.interfaces.iter().map(|i| i.stats.rx_otherhost_dropped).sum(),
             _ => interval.protocols.get(name),
         };
@@ -96,9 +97,6 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let counter = match p.id {
         "tc-ingress" => {
             Some(("drops of the ingress qdisc".to_owned(), interval.interfaces.iter().map(|i| i.ingress_drops).sum()))
-        }
-        "unhandled" if !traced.ran => {
-            Some(("rx_nohandler".to_owned(), interval.interfaces.iter().map(|i| i.stats.rx_nohandler).sum()))
         }
         _ => (!p.counters.is_empty()).then(|| (names.join(" + "), counted)),
     };

@@ -282,6 +282,24 @@ fn what_is_not_for_this_host_is_not_lost() {
 }
 
 #[test]
+fn what_a_backup_link_refuses_is_not_lost() {
+    let counters = [("Ip.InReceives", 70), ("Ip.InDelivers", 70)];
+    for traced in [true, false] {
+        let mut backup = interface(3, 100, 0);
+        backup.stats.rx_nohandler = 30;
+        let of = |ifindex, packets| drop("UNHANDLED_PROTO", "__netif_receive_skb_core", ifindex, packets);
+        let unwanted = if traced { 5 } else { 0 };
+        let mut interval = interval(vec![backup, interface(2, unwanted, 0)], &counters, vec![of(3, 30), of(2, 5)]);
+        if !traced {
+            interval.trace.drops = None;
+        }
+        let report = closed(&interval);
+        let found = loss(&report, "ethernet");
+        assert_eq!((report.lost, found.packets, found.kind), (unwanted, 30, LossKind::Harmless), "{report:#?}");
+    }
+}
+
+#[test]
 fn a_frame_that_its_handler_frees_is_counted_once() {
     let counters = [("Ip.InReceives", 500), ("Ip.InDelivers", 500), ("Tcp.InSegs", 500)];
     let mut interval = interval(vec![interface(2, 600, 0)], &counters, vec![]);

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use model::{
-    top::{Coalescing, CoreRates, InterfaceRates, QueueRates, TopSample},
+    stations::LossKind,
+    top::{Coalescing, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
     units,
 };
 
@@ -53,7 +54,7 @@ fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
     let table = look.table_within(&heads, rows.collect(), &["DRIVER", "TX RATE", "RX RATE"]);
     format!(
         "{table}{}",
-        look.paragraph("LOST: by NIC, driver or stack. Losses in sockets and rules: `evenkeel ledger`.")
+        look.paragraph("LOST: what the NIC, the driver or the stack counted as dropped. Losses in sockets and rules: `evenkeel ledger`.")
     )
 }
 
@@ -93,11 +94,15 @@ pub fn coalescing(c: &Coalescing) -> String {
 }
 
 fn drops(interfaces: &[InterfaceRates], look: Look) -> String {
-    let rows: Vec<_> = interfaces
-        .iter()
-        .flat_map(|i| i.drops.iter().map(|d| vec![i.name.clone(), units::pps(d.pps), d.place.clone()]))
-        .collect();
-    if rows.is_empty() { String::new() } else { look.table(&["INTERFACE", ">LOST", "WHERE"], rows) }
+    let mut rows = Vec::new();
+    for i in interfaces {
+        let row = |d: &DropRate, kind: LossKind| {
+            vec![i.name.clone(), units::pps(d.pps), kind.word().to_owned(), d.place.clone()]
+        };
+        rows.extend(i.drops.iter().map(|d| row(d, LossKind::Lost)));
+        rows.extend(i.no_loss.iter().map(|d| row(d, LossKind::Harmless)));
+    }
+    if rows.is_empty() { String::new() } else { look.table(&["INTERFACE", ">ENDED", "KIND", "WHERE"], rows) }
 }
 
 fn queues(interfaces: &[InterfaceRates], look: Look) -> String {

@@ -38,6 +38,11 @@ fn sample(cpus: u32, load: f64) -> TopSample {
             counter: "rx_missed_errors".into(),
             pps: 56_000.0,
         }],
+        no_loss: vec![DropRate {
+            place: "for another host's MAC (rx_otherhost_dropped)".into(),
+            counter: "rx_otherhost_dropped".into(),
+            pps: 5000.0,
+        }],
         queues: (0..cpus).map(queue).collect(),
         coalescing: Some(Coalescing { adaptive_rx: Some(true), rx_usecs: Some(8), ..Coalescing::default() }),
         ..InterfaceRates::default()

@@ -41,6 +41,9 @@ pub struct InterfaceRates {
     pub tx_bps: f64,
     /// Packets lost per second, by place; only places that lost any.
     pub drops: Vec<DropRate>,
+    /// Packets per second that ended without a loss, as `evenkeel ledger` means it: they were for another host, or their copy came by another link.
+    #[serde(default)]
+    pub no_loss: Vec<DropRate>,
     pub queues: Vec<QueueRates>,
     /// Interrupt coalescing, when the driver says.
     pub coalescing: Option<Coalescing>,
@@ -90,7 +93,7 @@ impl InterfaceRates {
     }
 }
 
-/// Packets lost at one place.
+/// Packets that ended at one place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DropRate {
     /// The place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.

@@ -23,6 +23,16 @@ const CLUMPS: f64 = 4.0;
 /// More causes than this are not worth a line.
 pub(super) const CAUSES_MAX: usize = 6;
 
+/// Places of packets that no protocol took.
+const UNHANDLED: [&str; 2] = ["unhandled", "link-local"];
+/// The place of those that arrived by a backup link.
+const BACKUP: &str = "backup-link";
+
+/// The kernel counts in rx_nohandler, instead of rx_dropped, what no protocol took from the backup link of a bond or team.
+fn is_backup(interval: &Interval, ifindex: u32) -> bool {
+    interval.interfaces.iter().any(|i| i.index == ifindex && i.stats.rx_nohandler > 0)
+}
+
 /// The drops that the trace told, by place.
 pub(super) struct Traced<'a> {
     by_place: BTreeMap<&'static str, Vec<&'a Drop>>,
@@ -35,7 +45,9 @@ impl<'a> Traced<'a> {
     pub(super) fn new(interval: &'a Interval) -> Self {
         let mut by_place: BTreeMap<&'static str, Vec<&'a Drop>> = BTreeMap::new();
         for drop in interval.trace.drops.iter().flatten() {
-            by_place.entry(place_of(drop).id).or_default().push(drop);
+            let place = place_of(drop).id;
+            let place = if UNHANDLED.contains(&place) && is_backup(interval, drop.ifindex) { BACKUP } else { place };
+            by_place.entry(place).or_default().push(drop);
         }
         Self { by_place, ran: interval.trace.drops.is_some(), precision: interval.trace.precision, interval }
     }
@@ -52,7 +64,7 @@ impl<'a> Traced<'a> {
 
     /// The drops for which no protocol took the packet, be they a loss or not: the kernel counts all of them in rx_dropped.
     pub(super) fn unhandled(&self, ifindex: u32) -> u64 {
-        self.sum("unhandled", ifindex) + self.sum("link-local", ifindex)
+        UNHANDLED.iter().map(|id| self.sum(id, ifindex)).sum()
     }
 
     /// Largest plausible difference of counter and trace.

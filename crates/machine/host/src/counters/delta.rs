@@ -115,16 +115,17 @@ fn interface(
         tx_pps: rate.between(b.tx_packets, n.tx_packets),
         tx_bps: 8.0 * rate.between(b.tx_bytes, n.tx_bytes),
         drops: drops(rate, b, n),
+        no_loss: no_loss(rate, b, n),
         queues: queues(rate, host, nic, before, now, irqs),
         coalescing: nic.and_then(|n| n.coalescing),
         route: None,
     }
 }
 
-/// A place where packets are lost, in the order in which a packet meets them: words, counter, how to get it.
+/// A place where packets end, in the order in which a packet meets them: words, counter, how to get it.
 type Place = (&'static str, &'static str, fn(&LinkStats) -> u64);
 
-const PLACES: [Place; 11] = [
+const PLACES: [Place; 9] = [
     ("damaged on the wire", "rx_crc_errors", |s| s.rx_crc_errors),
     ("badly framed", "rx_frame_errors", |s| s.rx_frame_errors),
     ("wrong length", "rx_length_errors", |s| s.rx_length_errors),
@@ -132,11 +133,25 @@ const PLACES: [Place; 11] = [
     ("NIC's FIFO full", "rx_fifo_errors", |s| s.rx_fifo_errors),
     ("no free descriptor in the ring", "rx_missed_errors", |s| s.rx_missed_errors),
     ("driver or stack", "rx_dropped", |s| s.rx_dropped),
-    ("no protocol wanted it", "rx_nohandler", |s| s.rx_nohandler),
-    ("for another host's MAC", "rx_otherhost_dropped", |s| s.rx_otherhost_dropped),
     ("not sent: queue full or refused", "tx_dropped", |s| s.tx_dropped),
     ("not sent: error of the link", "tx_errors", |s| s.tx_errors),
 ];
+
+/// What the ledger calls `no loss`.
+const NO_LOSS: [Place; 2] = [
+    ("for another host's MAC", "rx_otherhost_dropped", |s| s.rx_otherhost_dropped),
+    ("by the backup link of a bond or team", "rx_nohandler", |s| s.rx_nohandler),
+];
+
+fn no_loss(rate: Rate, before: &LinkStats, now: &LinkStats) -> Vec<DropRate> {
+    let ended = NO_LOSS.iter().map(|&(words, counter, get)| (words, counter, grown(get(before), get(now))));
+    ended.filter_map(|(words, counter, n)| drop_rate(rate, words, counter, n)).collect()
+}
+
+fn drop_rate(rate: Rate, words: &str, counter: &str, n: u64) -> Option<DropRate> {
+    let place = format!("{words} ({counter})");
+    (n > 0).then(|| DropRate { place, counter: counter.to_owned(), pps: rate.of(n) })
+}
 
 fn drops(rate: Rate, before: &LinkStats, now: &LinkStats) -> Vec<DropRate> {
     let lost = PLACES.iter().map(|&(words, counter, get)| (words, counter, grown(get(before), get(now))));
@@ -147,12 +162,7 @@ fn drops(rate: Rate, before: &LinkStats, now: &LinkStats) -> Vec<DropRate> {
     [("damaged otherwise", "rx_errors", other)]
         .into_iter()
         .chain(lost)
-        .filter(|&(_, _, n)| n > 0)
-        .map(|(words, counter, n)| DropRate {
-            place: format!("{words} ({counter})"),
-            counter: counter.to_owned(),
-            pps: rate.of(n),
-        })
+        .filter_map(|(words, counter, n)| drop_rate(rate, words, counter, n))
         .collect()
 }
 

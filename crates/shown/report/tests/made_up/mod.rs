@@ -179,6 +179,11 @@ pub(crate) fn sample(cpus: u32) -> TopSample {
             },
             DropRate { place: "driver or stack (rx_dropped)".into(), counter: "rx_dropped".into(), pps: 13.0 },
         ],
+        no_loss: vec![DropRate {
+            place: "for another host's MAC (rx_otherhost_dropped)".into(),
+            counter: "rx_otherhost_dropped".into(),
+            pps: 5000.0,
+        }],
         queues: queues.collect(),
         coalescing: Some(Coalescing {
             adaptive_rx: Some(true),

@@ -1,6 +1,7 @@
 //! Draws the view.
 
 use model::{
+    stations::LossKind,
     top::{CoreRates, DropRate, InterfaceRates, TopSample},
     units,
 };
@@ -86,7 +87,7 @@ impl View {
         self.order.queues(&mut queues);
         match self.focus {
             Focus::Interfaces => {
-                let losses = interfaces.iter().map(|i| i.drops.len()).sum::<usize>() as u16;
+                let losses = interfaces.iter().map(|i| i.drops.len() + i.no_loss.len()).sum::<usize>() as u16;
                 let below = if losses == 0 { 0 } else { (losses + 2).min(area.height / 2) };
                 let [top, bottom] = Layout::vertical([Constraint::Min(0), Constraint::Length(below)]).areas(area);
                 self.interfaces(frame, top, &interfaces, hidden);
@@ -158,13 +159,22 @@ impl View {
     }
 
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates]) {
+        let alarm = self.alarm(true);
         let rows = list.iter().flat_map(|i| {
-            let row = |d: &DropRate| vec![i.name.clone().into(), right(units::pps(d.pps)), d.place.clone().into()];
-            i.drops.iter().map(row)
+            let row = move |d: &DropRate, kind: LossKind| {
+                let rate = right(units::pps(d.pps)).style(if kind == LossKind::Lost { alarm } else { Style::new() });
+                vec![i.name.clone().into(), rate, kind.word().into(), d.place.clone().into()]
+            };
+            let lost = i.drops.iter().map(move |d| row(d, LossKind::Lost));
+            lost.chain(i.no_loss.iter().map(move |d| row(d, LossKind::Harmless)))
         });
-        let room = area.width.saturating_sub(26);
-        let columns = [Column::new("INTERFACE", 15, 0), Column::right("LOST", 9, 0), Column::new("WHERE", room, 0)];
-        frame.render_widget(self.table("Lost packets".into(), area.width, &columns, rows), area);
+        let columns = [
+            Column::new("INTERFACE", 15, 0),
+            Column::right("ENDED", 9, 0),
+            Column::new("KIND", 7, 0),
+            Column::new("WHERE", area.width.saturating_sub(34), 0),
+        ];
+        frame.render_widget(self.table("Where packets ended".into(), area.width, &columns, rows), area);
     }
 
     fn cores(&self, frame: &mut Frame<'_>, area: Rect, list: &[&CoreRates]) {

@@ -72,6 +72,20 @@ fn reading(at: u64, links: &[(u32, LinkCounters)]) -> Counters {
 }
 
 #[test]
+fn a_frame_for_another_host_is_not_lost() {
+    let mut later = link("eth0", 5000, 0, 0);
+    later.stats.rx_otherhost_dropped = 3000;
+    later.stats.rx_nohandler = 20;
+    later.stats.rx_dropped = 10;
+    let readings = [reading(10, &[(2, link("eth0", 1000, 0, 0))]), reading(12, &[(2, later)])];
+    let sample = delta(&host(), &readings[0], &readings[1]);
+    let eth0 = &sample.interfaces[0];
+    assert_eq!(eth0.drops_pps(), 5.0, "{:?}", eth0.drops);
+    let no_loss: Vec<_> = eth0.no_loss.iter().map(|d| (d.counter.as_str(), d.pps)).collect();
+    assert_eq!(no_loss, [("rx_otherhost_dropped", 1500.0), ("rx_nohandler", 10.0)]);
+}
+
+#[test]
 fn rates_of_an_interface_and_its_queues() {
     let mut earlier = reading(10, &[(2, link("eth0", 1000, 10, 600))]);
     let mut later = reading(12, &[(2, link("eth0", 5000, 30, 2600))]);
