@@ -103,6 +103,31 @@ fn a_loss_higher_than_its_room_is_one_and_stays() {
 }
 
 #[test]
+fn the_advice_of_a_small_terminal_is_reached_by_scrolling() {
+    let mut view = view();
+    view.push(report(90));
+    let mut seen = String::new();
+    for _ in 0..8 {
+        seen += &screen(&view, 60, 13);
+        view.key(KeyEvent::from(KeyCode::Down));
+    }
+    assert!(seen.contains("udp, no socket on the UDP port:") && seen.contains("earlier."), "{seen}");
+}
+
+#[test]
+fn a_wide_terminal_tells_the_kind_and_cuts_no_label() {
+    let mut view = view();
+    let mut harmless = report(90);
+    let label = "made here ".repeat(9);
+    harmless.receive.delivered[0].what = label.clone();
+    harmless.stations[0].losses[0].kind = LossKind::Harmless;
+    view.push(harmless);
+    let text = screen(&view, 250, 50);
+    assert!(text.contains("KIND") && text.contains(" no loss ") && text.contains(label.trim()), "{text}");
+    assert!(screen(&view, 100, 30).contains("(no loss)"));
+}
+
+#[test]
 fn notes_are_shown_in_full() {
     let mut view = view();
     let mut noted = report(1);

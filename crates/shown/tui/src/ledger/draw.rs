@@ -26,6 +26,12 @@ const READABLE: u16 = 100;
 const WIDE: u16 = 120;
 /// Widths of the columns before the place of a loss: station, lost, share.
 const NUMBERS: [u16; 3] = [10, 8, 7];
+/// Width of the column for the kind of a loss, on a wide screen.
+const KIND: u16 = 7;
+/// Widths of a row's packets and share in the books, each with a blank.
+const BOOK_NUMBERS: u16 = 16 + 10;
+/// Below this height the body has no blank lines between its parts.
+const LOW: u16 = 18;
 /// Width of the column before the sums.
 const SIDE: u16 = 8;
 /// Lines for the sentence on top at most, with a blank one.
@@ -49,7 +55,7 @@ impl View {
             ("q", "leave"),
             ("p, space", "hold the picture; once more: go on"),
             ("+ -", "longer, shorter intervals"),
-            ("↑ ↓", "scroll the losses"),
+            ("↑ ↓", "scroll the losses, then the advice"),
             ("?", "this page; once more: back"),
         ];
         let mut lines = vec![Line::from("Keys".bold())];
@@ -86,7 +92,7 @@ impl View {
             1 => "? keys, 1 note".to_owned(),
             n => format!("? keys, {n} notes"),
         };
-        let keys = ["q leave  p hold  +/- interval  ↑ ↓ losses", "q leave  ↑ ↓ losses", "q leave"];
+        let keys = ["q leave  p hold  +/- interval  ↑ ↓ scroll", "q leave  ↑ ↓ scroll", "q leave"];
         Line::from(that_fits(&keys.map(|keys| format!(" {more}  {keys}")), width)).style(self.controls.dim())
     }
 
@@ -95,18 +101,25 @@ impl View {
             frame.render_widget(Paragraph::new("Quiet: no packet arrived, left or was lost."), area);
             return;
         }
-        let summary = report.sentence() + &report.beside().map_or_else(String::new, |b| format!(" {b}"));
+        let blank = u16::from(area.height >= LOW);
         let text_width = area.width.min(READABLE);
-        let summary_lines = (wrapped(&summary, usize::from(text_width)).len() as u16 + 1).clamp(2, SENTENCE_LINES);
+        let lines_of = |text: &str| wrapped(text, usize::from(text_width)).len() as u16;
+        let sentence = report.sentence();
+        let with_rest = report.beside().map(|beside| format!("{sentence} {beside}"));
+        // What ended without a loss has rows of its own: on a small screen these are enough.
+        let summary = with_rest.filter(|text| blank == 1 || lines_of(text) <= 3).unwrap_or(sentence);
+        let summary_lines = (lines_of(&summary) + blank).clamp(1, SENTENCE_LINES);
         // Where the losses need the room, the books are a line for each direction.
         let room = area.height.saturating_sub(summary_lines + ADVICE_LINES);
         let losses = report.stations.iter().flat_map(|s| &s.losses);
         let needed = losses.map(|l| height(l, area.width)).sum::<u16>().saturating_add(3).max(3);
+        let widest = |rows: &[BookRow]| rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0) as u16;
         let fits = |book_rows: &Vec<BookRow>| book_rows.len() as u16 + 2 + needed <= room;
         // By where they came from too, if there is room.
         let book_rows = Some(books(report, true)).filter(fits).unwrap_or_else(|| books(report, false));
         let in_full = fits(&book_rows);
-        let books_lines = if in_full { book_rows.len() as u16 + 2 } else { 4 };
+        let books_lines = if in_full { book_rows.len() as u16 + 2 } else { 3 + blank };
+        let books_width = if in_full { READABLE.max(widest(&book_rows) + BOOK_NUMBERS) } else { READABLE };
         let [sentence, upper, middle, lower] = Layout::vertical([
             Constraint::Length(summary_lines),
             Constraint::Length(books_lines),
@@ -114,14 +127,12 @@ impl View {
             Constraint::Min(0),
         ])
         .areas(area);
-        let narrow = |area: Rect| Rect { width: area.width.min(READABLE), ..area };
-        frame.render_widget(Paragraph::new(summary).wrap(Wrap { trim: true }), narrow(sentence));
-        frame.render_widget(
-            if in_full { self.book_rows(book_rows) } else { self.sums(report, narrow(upper).width) },
-            narrow(upper),
-        );
-        self.losses(frame, middle, report);
-        self.advice(frame, lower, report);
+        let narrow = |area: Rect, to: u16| Rect { width: area.width.min(to), ..area };
+        frame.render_widget(Paragraph::new(summary).wrap(Wrap { trim: true }), narrow(sentence, READABLE));
+        let upper = narrow(upper, books_width);
+        frame.render_widget(if in_full { self.book_rows(book_rows) } else { self.sums(report, upper.width) }, upper);
+        let hidden = self.losses(frame, middle, report);
+        self.advice(frame, lower, report, self.controls.scroll.saturating_sub(hidden));
     }
 
     /// The books with every way of delivery.
@@ -178,7 +189,8 @@ impl View {
         Table::new(rows, columns).header(Row::new(heads).style(self.controls.dim()))
     }
 
-    fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
+    /// The losses from the one on that the user has scrolled to; how many can stand above the screen.
+    fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) -> u16 {
         let mut all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
         // Losses first, then what was meant: where the room is small, the first rows are all that is seen.
@@ -188,7 +200,8 @@ impl View {
         // One that is higher than the room is shown as far as it goes.
         let least = all.len().min(1);
         let last = whole(all.iter().rev().map(|row| height(&row)), lines).max(least);
-        let skip = usize::from(self.controls.scroll).min(all.len() - last);
+        let hidden = all.len() - last;
+        let skip = usize::from(self.controls.scroll).min(hidden);
         let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines).max(least);
         let rows = all.iter().skip(skip).map(|(station, loss)| {
             let differs = if loss.agrees { "" } else { "!" };
@@ -197,6 +210,9 @@ impl View {
                 right(format!("{}{differs}", units::count(loss.packets))).style(self.of_kind(loss.kind)),
                 right(units::percent(loss.share_of_offered)),
             ];
+            if area.width >= WIDE {
+                cells.push(Text::from(loss.kind.word()).style(self.of_kind(loss.kind)));
+            }
             let columns = place_and_cause(loss, area.width);
             let height = columns.iter().map(Vec::len).max().unwrap_or(1) as u16;
             cells.extend(columns.into_iter().map(|lines| lines.into_iter().map(Line::from).collect::<Vec<_>>().into()));
@@ -204,16 +220,13 @@ impl View {
         });
         let mut widths = NUMBERS.map(Constraint::Length).to_vec();
         if area.width >= WIDE {
+            widths.push(Constraint::Length(KIND));
             widths.extend(wide(area.width).map(Constraint::Length));
         } else {
             widths.push(Constraint::Fill(1));
         }
-        let mut heads = vec!["STATION", "PACKETS", "SHARE", "WHERE"];
-        if area.width >= WIDE {
-            heads.push("CAUSE");
-        } else {
-            heads[3] = "WHERE, CAUSE";
-        }
+        let mut heads = vec!["STATION", "PACKETS", "SHARE"];
+        heads.extend_from_slice(if area.width >= WIDE { &["KIND", "WHERE", "CAUSE"] } else { &["WHERE, CAUSE"] });
         let heads = heads.iter().enumerate().map(|(i, h)| if (1..3).contains(&i) { right(*h) } else { Text::from(*h) });
         let title = match all.len() {
             0 => "Nothing lost".to_owned(),
@@ -221,27 +234,30 @@ impl View {
             _ => "Where packets ended".to_owned(),
         };
         frame.render_widget(self.controls.table(title.into(), heads.collect(), widths, rows), area);
+        hidden as u16
     }
 
-    /// Advice and details of each, real losses first, as far as there is room.
-    fn advice(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
+    /// Advice and details of each, real losses first, as far as there is room, from line `from` on.
+    fn advice(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport, from: u16) {
         let mut losses: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
         losses.sort_by_key(|(_, l)| (l.kind, std::cmp::Reverse(l.packets)));
+        let area = Rect { width: area.width.min(READABLE), ..area };
+        let within = |text: &str| wrapped(text, usize::from(area.width));
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (station, loss) in losses {
             let advice = loss.advice.as_deref().unwrap_or_default();
-            lines.push(Line::from(format!("{}, {}: {advice}", station.name, loss.place)));
-            lines.extend(
-                loss.details.iter().flat_map(detail_lines).map(|line| Line::from(line).style(self.controls.dim())),
-            );
+            lines.extend(within(&format!("{}, {}: {advice}", station.name, loss.place)).into_iter().map(Line::from));
+            let details = loss.details.iter().flat_map(detail_lines).flat_map(|line| within(&line));
+            lines.extend(details.map(|line| Line::from(line).style(self.controls.dim())));
         }
         if lines.is_empty() {
             return;
         }
-        let area = Rect { width: area.width.min(READABLE), ..area };
-        let block = Block::new().title_top("What to do".bold());
-        frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
+        let (all, room) = (lines.len(), usize::from(area.height.saturating_sub(1)));
+        let title = if all > room { format!("What to do ({room} of {all} lines; ↑ ↓ for the others)") } else { "What to do".into() };
+        let shown = lines.into_iter().skip(usize::from(from).min(all.saturating_sub(room))).collect::<Vec<_>>();
+        frame.render_widget(Paragraph::new(shown).block(Block::new().title_top(title.bold())), area);
     }
 
     fn of_kind(&self, kind: LossKind) -> Style {
@@ -263,22 +279,23 @@ fn detail_lines(details: &Details) -> Vec<String> {
     let listed = |shares: &[Share]| {
         shares.iter().map(|s| format!("{} ({})", s.what, units::count(s.packets))).collect::<Vec<_>>().join(", ")
     };
-    let mut lines = vec![format!("  to {} from {}", listed(&details.targets), listed(&details.sources))];
-    lines.extend(details.sample.as_ref().map(|s| format!("  {} bytes: {}", s.length, s.text)));
-    lines.push(format!("  {}", details.stack.join(" < ")));
+    let mut lines = vec![format!("to {} from {}", listed(&details.targets), listed(&details.sources))];
+    lines.extend(details.sample.as_ref().map(|s| format!("{} bytes: {}", s.length, s.text)));
+    lines.push(details.stack.join(" < "));
     lines
 }
 
 /// Widths of place and cause on a wide screen.
 fn wide(width: u16) -> [u16; 2] {
-    let room = width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum::<u16>() + 1);
+    let room = width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum::<u16>() + KIND + 2);
     let place = (room * 3 / 7).min(READABLE * 3 / 4);
     [place, (room - place).min(READABLE)]
 }
 
-/// The place of a loss, with a word where nothing was lost or somebody meant it.
-fn place(loss: &StationLoss) -> String {
+/// The place of a loss. Where its kind has no column, with a word if nothing was lost or somebody meant it.
+fn place(loss: &StationLoss, width: u16) -> String {
     match loss.kind {
+        _ if width >= WIDE => loss.place.clone(),
         LossKind::Lost => loss.place.clone(),
         kind => format!("{} ({})", loss.place, kind.word()),
     }
@@ -289,10 +306,10 @@ fn place(loss: &StationLoss) -> String {
 fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<Vec<String>> {
     if width >= WIDE {
         let [first, second] = wide(width).map(usize::from);
-        return vec![wrapped(&place(loss), first), wrapped(&cause(loss), second)];
+        return vec![wrapped(&place(loss, width), first), wrapped(&cause(loss), second)];
     }
     let room = usize::from(width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum()));
-    let mut lines = wrapped(&place(loss), room);
+    let mut lines = wrapped(&place(loss, width), room);
     lines.extend(wrapped(&cause(loss), room.saturating_sub(2)).into_iter().map(|line| format!("  {line}")));
     vec![lines]
 }
