@@ -22,7 +22,7 @@ const INDENT: usize = 9;
 
 /// The findings, the gravest first. What is as it should be is a count unless `all`.
 pub fn doctor_text(report: &Report, look: Look, paint: Paint, all: bool) -> String {
-    let look = Look { width: look.width.clamp(40, WIDEST), ..look };
+    let look = Look { width: look.read_at().clamp(40, WIDEST), ..look };
     let mut out = head(report, look);
     for finding in report.findings.iter().filter(|f| f.verdict.is_finding()) {
         let _ = write!(out, "\n{}", entry(finding, look));

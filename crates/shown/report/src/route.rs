@@ -25,7 +25,7 @@ fn notes(of: &[Obstacle], look: Look) -> String {
 
 fn items(head: &str, of: &[Obstacle], look: Look) -> String {
     // Sentences: as wide as those of a paragraph.
-    let look = if look.lines { look } else { Look::plain(look.width.min(100)) };
+    let look = if look.lines { look } else { Look::plain(look.read_at().min(100)) };
     look.table(&[head, "WHAT", "WHAT TO DO"], of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]))
 }
 

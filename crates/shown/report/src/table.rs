@@ -7,6 +7,11 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 /// The width given to text that goes to a pipe or a file: wide enough that no cell is ever broken.
 const PIPE_WIDTH: u16 = 400;
 
+/// Width of prose at most, also where nothing says how wide the reader's screen is.
+const PROSE_WIDTH_MAX: u16 = 100;
+/// Narrower pages than this are not believed.
+const WIDTH_MIN: u16 = 20;
+
 /// Least width of a last column of words.
 const WORDS_WIDTH_MIN: usize = 16;
 /// A place where a line may break, of no width; never shown.
@@ -36,12 +41,12 @@ impl Look {
         Self { width, lines: false }
     }
 
-    /// Form for the standard output: the terminal's width and lines, or neither for a pipe.
+    /// Form for the standard output: the terminal's width and lines, or neither for a pipe, unless COLUMNS tells a width.
     pub fn of_stdout() -> Self {
         if std::io::stdout().is_terminal() {
             Self { width: columns(&Table::new()), lines: true }
         } else {
-            Self::plain(PIPE_WIDTH)
+            Self::plain(told(std::env::var("COLUMNS").ok().as_deref()).unwrap_or(PIPE_WIDTH))
         }
     }
 
@@ -139,10 +144,30 @@ impl Look {
         lines.lines().map(|line| format!("  {line}\n")).collect()
     }
 
-    /// Breaks a paragraph into lines of the page's width, of 100 columns at most.
+    /// Breaks a paragraph into lines of the width of prose.
     pub fn paragraph(self, text: &str) -> String {
-        wrapped(text, usize::from(self.width.clamp(20, 100)))
+        wrapped(text, usize::from(self.prose()))
     }
+
+    /// The width of prose.
+    fn prose(self) -> u16 {
+        self.read_at().clamp(WIDTH_MIN, PROSE_WIDTH_MAX)
+    }
+
+    /// The width of the screen on which this is likely to be read. What goes through a pipe is likely to be read on the terminal that shows the errors (`| less`); a table there is not
+    /// broken, since it may be searched line by line.
+    pub(crate) fn read_at(self) -> u16 {
+        if self.width == PIPE_WIDTH && !self.lines && std::io::stderr().is_terminal() {
+            Self::of_stderr().width
+        } else {
+            self.width
+        }
+    }
+}
+
+/// The width that COLUMNS tells.
+fn told(columns: Option<&str>) -> Option<u16> {
+    columns?.parse().ok().filter(|&width| width >= WIDTH_MIN)
 }
 
 fn wrapped(text: &str, width: usize) -> String {
@@ -202,6 +227,14 @@ mod tests {
         assert_eq!(at(21), "NAME      RATE LOST\neth0 1.25 Mpps   12\n");
         assert_eq!(at(16), "NAME      RATE\neth0 1.25 Mpps\n");
         assert_eq!(at(8), "NAME\neth0\n");
+    }
+
+    #[test]
+    fn columns_tells_a_width_that_can_be() {
+        let cases = [(None, None), (Some("80"), Some(80)), (Some("0"), None), (Some("wide"), None), (Some("19"), None)];
+        for (columns, width) in cases {
+            assert_eq!(told(columns), width, "{columns:?}");
+        }
     }
 
     #[test]
