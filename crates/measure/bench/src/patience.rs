@@ -23,6 +23,8 @@ struct State {
     spent: Duration,
     /// The beginning of this step, by the tester's clock.
     begun: Duration,
+    /// The remedy if the time of this step does not suffice though its trials count.
+    too_slow: &'static str,
     void_in_a_row: u32,
     /// Void trials have no limit.
     endless: bool,
@@ -74,9 +76,10 @@ impl Patience {
         Self(RefCell::new(State { endless: true, ..State::default() }))
     }
 
-    /// A step of `planned_s` begins at `now`. What steps before have left of their time is its own, too.
-    pub(crate) fn begin(&self, planned_s: f64, now: Duration) {
+    /// A step of `planned_s` begins at `now`, with the remedy if that does not suffice. What steps before have left of their time is its own, too.
+    pub(crate) fn begin(&self, planned_s: f64, now: Duration, too_slow: &'static str) {
         let mut state = self.0.borrow_mut();
+        state.too_slow = too_slow;
         let planned = state.planned.unwrap_or_default() + Duration::from_secs_f64(planned_s.max(0.0));
         (state.planned, state.begun) = (Some(planned), now);
     }
@@ -135,7 +138,7 @@ impl Patience {
         );
         match &state.last {
             Some(trouble) => format!("{time}: {}; {}", trouble.reason, trouble.cause.advice()),
-            None => format!("{time}; longer trials (--duration) get more time"),
+            None => format!("{time}; {}", state.too_slow),
         }
     }
 }

@@ -252,7 +252,7 @@ mod tests {
     /// Measures with the time that `quick` plans; the verdict and the time that it took.
     fn timed(tester: &mut SimBox, goals: &[Goal], ceiling_pps: f64, planned_s: f64) -> (Throughput, f64) {
         let patience = Patience::default();
-        patience.begin(planned_s, tester.now());
+        patience.begin(planned_s, tester.now(), "a remedy");
         let mut bench = Bench { patience: &patience, ..simulated::bench(tester) };
         let found = throughput(&mut bench, goals, ceiling_pps).unwrap();
         (found, tester.now().as_secs_f64())

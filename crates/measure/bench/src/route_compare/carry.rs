@@ -113,7 +113,7 @@ impl Experiment for Carry<'_> {
 
     fn round(&mut self, step: &PlannedStep, control: &mut Control<'_>) -> Result<(), BenchError> {
         let Some(mut ready) = self.standing.take() else { return Ok(()) };
-        self.patience.begin(step.seconds, ready.tester.now());
+        self.patience.begin(step.seconds, ready.tester.now(), "longer trials (--duration) get more time");
         let progress = &mut *control.progress;
         let done = match step.what {
             What::Ceiling { cores } => self.ceiling(cores, &mut ready, progress),

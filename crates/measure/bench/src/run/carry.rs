@@ -198,7 +198,7 @@ impl Carry<'_> {
                 keep.keep(saved)
             };
             let mut tester = ResumedTester::new(&mut *ready.tester, before, number, &mut on_trial);
-            self.patience.begin(step.seconds, tester.now());
+            self.patience.begin(step.seconds, tester.now(), id.what.too_slow());
             let control = measure::Control { stop, patience: &self.patience };
             let done = measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, control);
             self.patience.end(tester.now());

@@ -14,6 +14,16 @@ pub enum What {
     Test(Test),
 }
 
+impl What {
+    /// The remedy where the time of such a step does not suffice though its trials count. Those of a ceiling are as long as the preset says.
+    pub(crate) fn too_slow(self) -> &'static str {
+        match self {
+            Self::Ceiling => "the tester itself loses frames at these rates: allow some loss (--loss-ratio)",
+            Self::Test(_) => "longer trials (--duration) get more time",
+        }
+    }
+}
+
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -89,5 +99,17 @@ mod tests {
         assert_eq!(words[3], "router, 64, latency");
         assert_eq!((words.len(), words[9].as_str()), (10, "stateful, 1518, latency"));
         assert_eq!(seconds(&plan), 25.0);
+    }
+
+    #[test]
+    fn a_ceiling_without_time_is_not_told_to_take_longer_trials() {
+        let message = |what: What| {
+            let patience = crate::patience::Patience::default();
+            patience.begin(3.0, std::time::Duration::ZERO, what.too_slow());
+            patience.time_message()
+        };
+        let ceiling = message(What::Ceiling);
+        assert!(ceiling.contains("--loss-ratio") && !ceiling.contains("--duration"), "{ceiling}");
+        assert!(message(What::Test(Test::Throughput)).contains("--duration"));
     }
 }
