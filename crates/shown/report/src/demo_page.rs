@@ -65,7 +65,7 @@ pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
 
 fn stages(main: &mut Html, run: &DemoRun) {
     let repeats = run.stages.iter().map(|s| s.repeats.count).max().unwrap_or(0);
-    let range = format!(">>Lowest to highest of\u{a0}{repeats}");
+    let range = if repeats > 1 { format!(">>Lowest to highest of\u{a0}{repeats}") } else { ">>Spread".to_owned() };
     let columns = [
         "=Stage",
         ">Offered",
@@ -85,7 +85,11 @@ fn stages(main: &mut Html, run: &DemoRun) {
             units::percent(demo_text::share(s)),
             ns(s.ns_per_packet.per_delivered_ns),
             ns(s.ns_per_packet.per_offered_ns),
-            format!("{} to {}", units::pps(s.repeats.lowest_pps), units::pps(s.repeats.highest_pps)),
+            if s.repeats.count > 1 {
+                format!("{} to {}", units::pps(s.repeats.lowest_pps), units::pps(s.repeats.highest_pps))
+            } else {
+                "measured once".to_owned()
+            },
             format!("{:.1} %", s.steal_percent),
         ]
     };

@@ -33,6 +33,15 @@ fn a_run_as_text() {
 }
 
 #[test]
+fn a_page_of_one_frame_size_has_bars_from_zero_in_one_unit() {
+    let page = bench_page(&small(2, 1)).unwrap();
+    let theory = page.rsplit("Against what could be offered").next().expect("the section");
+    let theory = theory.split("</svg>").next().unwrap_or_default();
+    assert!(!theory.contains("logarithmic") && !theory.contains("1 000 kpps"), "{theory}");
+    assert!(bench_page(&small(2, 3)).unwrap().contains("on a logarithmic axis, beside the most"));
+}
+
+#[test]
 fn no_line_is_wider_than_the_page() {
     for width in [80, 100, 120, 200] {
         for line in bench_text(&run(), BenchView::default(), Look::plain(width)).lines() {

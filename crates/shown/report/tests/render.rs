@@ -48,6 +48,15 @@ fn the_page_says_whose_figures_are_whose() {
 }
 
 #[test]
+fn one_measurement_has_no_spread() {
+    let mut run = made_up::run(2);
+    run.stages.iter_mut().for_each(|stage| stage.repeats.count = 1);
+    let page = demo_page(&run).expect("a page");
+    assert!(page.contains("measured once") && !page.contains("Lowest to highest"));
+    assert!(demo_page(&made_up::run(2)).expect("a page").contains("Lowest to highest of"));
+}
+
+#[test]
 fn what_a_run_says_cannot_become_markup() {
     let mut run = made_up::run(2);
     run.machine.hostname = "<script>alert(1)</script>".into();

@@ -36,7 +36,9 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let published = charts::published(figures).map(|chart| (chart, tables::published(figures)));
     let published = published.filter(|(_, table)| !table.rows.is_empty());
     let theory = charts::theory(figures).map(|chart| {
-        let what = "Units per second on a logarithmic axis, beside the most that tester and line allow.";
+        // Of one frame size there are bars, from zero.
+        let axis = if figures.frames().len() > 1 { " on a logarithmic axis" } else { "" };
+        let what = format!("Units per second{axis}, beside the most that tester and line allow.");
         Section::new(2, "Against what could be offered", what, chart)
     });
     let others = published.as_ref().map(|(chart, _)| {

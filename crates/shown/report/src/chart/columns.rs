@@ -47,8 +47,10 @@ pub(crate) fn chart(
         let up = Up { scale: Scale::from_zero(tops(), 5), name: axis, title: None };
         let plane = plane::draw(canvas, HEIGHT, &up, &Across::Names(names.to_vec()), None);
         let slot = plane.slot_width(names.len());
-        let width = 0.8 * slot / series.len().max(1) as f64;
-        for (at, one) in series.iter().enumerate() {
+        // One without columns takes no room, so that those beside it stand over their name.
+        let shown: Vec<&Columns> = series.iter().filter(|s| !s.columns.is_empty()).collect();
+        let width = 0.8 * slot / shown.len().max(1) as f64;
+        for (at, one) in shown.into_iter().enumerate() {
             let mut intervals = Vec::new();
             for column in &one.columns {
                 let Some(i) = names.iter().position(|n| *n == column.over) else { continue };
@@ -76,4 +78,23 @@ pub(crate) fn significant(value: f64) -> String {
     let scale = 10f64.powi(digits);
     let round = |v: f64| number((v * scale).round() / scale);
     round(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_stands_over_its_name_though_one_beside_it_has_none() {
+        let columns = |all: &[f64]| Columns {
+            name: "a".into(),
+            colour: "#000",
+            columns: all
+                .iter()
+                .map(|value| Column { over: "64".into(), value: *value, interval: None, hatched: false })
+                .collect(),
+        };
+        let drawn = |series: &[Columns]| chart("id", "label", &["64".to_owned()], series, "kpps", number);
+        assert_eq!(drawn(&[columns(&[]), columns(&[7.0])]), drawn(&[columns(&[7.0])]));
+    }
 }

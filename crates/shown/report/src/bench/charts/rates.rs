@@ -116,7 +116,7 @@ pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
         return None;
     }
     if figures.frames().len() == 1 {
-        return one_size("theory", &all, |pps| (pps / 1e3, units::pps(pps)), Axis::Numbers(" kpps"));
+        return one_size("theory", &all, |pps| (pps, units::pps(pps)), Axis::Rates);
     }
     let axis = log_axis(&all, rate_tick);
     (!all.is_empty()).then(|| lines::chart("theory", label, &frame_axis(figures), &axis, &all, None))
