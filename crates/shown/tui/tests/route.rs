@@ -43,6 +43,15 @@ fn port(interface: &str, n: u64) -> RoutePort {
     }
 }
 
+#[test]
+fn a_tiny_terminal_tells_how_many_ports_it_shows() {
+    let mut view = View::new(Duration::from_secs(1), false, |_: Act| {});
+    view.push(status(1));
+    let text = screen(&view, 40, 8);
+    assert!(text.contains("PORT 1/3"), "{text}");
+    assert!(!screen(&view, 80, 24).contains("PORT 1/"));
+}
+
 fn status(n: u64) -> RouteStatus {
     let at = |second: u32, what| RouteMoment { timestamp: format!("2026-01-02T03:04:{second:02}.678Z"), what };
     let mode = |mode, why: &str| RouteEvent::Mode { mode, reason: why.into() };

@@ -77,6 +77,12 @@ fn sample(cpus: u32, load: f64) -> TopSample {
     }
 }
 
+#[test]
+fn a_tiny_terminal_shows_an_interface_and_how_many_more_there_are() {
+    let text = screen(&view(2), 30, 5);
+    assert!(text.contains("eth0") && text.contains(", 1 more"), "{text}");
+}
+
 fn view(cpus: u32) -> View {
     // Without colour the parts of the bars are letters, which a snapshot shows.
     let mut view = View::new(Duration::from_secs(1), Filter::Busy, false);

@@ -186,13 +186,14 @@ impl<A: FnMut(Act)> View<A> {
         // Of many ports the busiest; all together are always there.
         let mut ports: Vec<&PortRates> = rates.ports.iter().collect();
         let room = usize::from(area.height.saturating_sub(2)).max(1);
+        let port_head = if ports.len() > room { format!("PORT {room}/{}", ports.len()) } else { "PORT".to_owned() };
         if ports.len() > room {
             ports.sort_by(|a, b| (b.rx_pps + b.tx_pps).total_cmp(&(a.rx_pps + a.tx_pps)));
         }
         let rows = ports.into_iter().take(room).map(row).chain([row(&all).bold()]);
         let heads = ["IN", "OUT", "FORWARDED", "UP", "SHARE", "ASKED"].map(right);
         let [a, b, c, d, e, f] = heads;
-        let heads = kept([Text::from("PORT"), a, b, c, d, e, f], shown);
+        let heads = kept([Text::from(port_head), a, b, c, d, e, f], shown);
         let table = ratatui::widgets::Table::new(rows, kept(widths, shown).into_iter().map(Constraint::Length));
         frame.render_widget(table.header(Row::new(heads).style(self.controls.dim())).column_spacing(1), area);
     }

@@ -25,6 +25,8 @@ use crate::{
 
 /// From this width on there is room for driver, place of loss and coalescing.
 const WIDE: u16 = 130;
+/// Below this height the interfaces have the room of all tables.
+const LOW: u16 = 9;
 /// From this width on cores stand in two columns.
 const TWO_COLUMNS: u16 = 160;
 
@@ -95,6 +97,8 @@ impl View {
             }
             Focus::Cores => self.cores(frame, area, &cores),
             Focus::Queues => self.queues(frame, area, &queues),
+            // Three tables would be their titles.
+            Focus::All if area.height < LOW => self.interfaces(frame, area, &interfaces, hidden),
             Focus::All => {
                 let core_rows = if area.width >= TWO_COLUMNS { cores.len().div_ceil(2) } else { cores.len() };
                 let [a, b, c] = shares(area.height, [interfaces.len(), core_rows, queues.len()]);
@@ -114,7 +118,9 @@ impl View {
 
     fn interfaces(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates], hidden: usize) {
         let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
-        let title = format!("Interfaces by {}{hidden}", self.order.word(0));
+        let below = list.len().saturating_sub(self.scrolled(list.len(), area) + usize::from(area.height.saturating_sub(2)));
+        let below = if below > 0 { format!(", {below} more") } else { String::new() };
+        let title = format!("Interfaces by {}{below}{hidden}", self.order.word(0));
         let wide = area.width >= WIDE;
         let routes = list.iter().any(|i| i.route.is_some());
         let history = if wide { 30 } else { area.width.saturating_sub(70).clamp(4, 40) };
