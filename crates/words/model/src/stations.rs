@@ -397,10 +397,15 @@ impl LedgerReport {
             here.map(|l| l.packets).sum::<u64>()
         };
         let mut parts = Vec::new();
+        let harmless = self.stations.iter().flat_map(|s| &s.losses).filter(|l| l.kind == LossKind::Harmless);
+        let why = match harmless.collect::<Vec<_>>().as_slice() {
+            [only] => format!(": {}", only.place),
+            _ => " (see `no loss`)".to_owned(),
+        };
         match of(LossKind::Harmless) {
             0 => {}
-            1 => parts.push("1 packet ended without a loss (see `no loss`)".to_owned()),
-            n => parts.push(format!("{} packets ended without a loss (see `no loss`)", units::grouped(n))),
+            1 => parts.push(format!("1 packet ended without a loss{why}")),
+            n => parts.push(format!("{} packets ended without a loss{why}", units::grouped(n))),
         }
         if self.copies_lost > 0 {
             let n = units::grouped(self.copies_lost);

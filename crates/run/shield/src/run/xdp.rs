@@ -327,8 +327,12 @@ impl DataPlane for Xdp {
     }
 
     fn description(&self, settings: &Settings) -> String {
-        let (fail, fail_after) = (settings.fail.word(), settings.fail_after.as_secs_f64());
-        format!("{} XDP; if this process dies, it fails {fail} after {fail_after} s", settings.mode)
+        let fail_after = settings.fail_after.as_secs_f64();
+        let fails = match settings.fail {
+            Fail::Open => "all packets pass",
+            Fail::Closed => "only what the management allow-list lets in passes",
+        };
+        format!("{} XDP; if this process dies, {fails} after {fail_after} s", settings.mode)
     }
 
     fn programs(&mut self) -> Option<&mut dyn Programs> {

@@ -255,7 +255,11 @@ impl View {
             return;
         }
         let (all, room) = (lines.len(), usize::from(area.height.saturating_sub(1)));
-        let title = if all > room { format!("What to do ({room} of {all} lines; ↑ ↓ for the others)") } else { "What to do".into() };
+        let title = if all > room {
+            format!("What to do ({room} of {all} lines; ↑ ↓ for the others)")
+        } else {
+            "What to do".into()
+        };
         let shown = lines.into_iter().skip(usize::from(from).min(all.saturating_sub(room))).collect::<Vec<_>>();
         frame.render_widget(Paragraph::new(shown).block(Block::new().title_top(title.bold())), area);
     }

@@ -118,7 +118,8 @@ impl View {
 
     fn interfaces(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates], hidden: usize) {
         let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
-        let below = list.len().saturating_sub(self.scrolled(list.len(), area) + usize::from(area.height.saturating_sub(2)));
+        let below =
+            list.len().saturating_sub(self.scrolled(list.len(), area) + usize::from(area.height.saturating_sub(2)));
         let below = if below > 0 { format!(", {below} more") } else { String::new() };
         let title = format!("Interfaces by {}{below}{hidden}", self.order.word(0));
         let wide = area.width >= WIDE;
