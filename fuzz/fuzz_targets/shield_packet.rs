@@ -2,7 +2,7 @@
 //! has it too; bytes behind the packet change nothing; the compiled tables decide as the rules say; and a capture that kept a part
 //! of the frame is explained as the whole frame would be, or not at all; who is asked is answered by a frame that is right and no longer.
 //!
-//! The first byte picks one of [`SETS`] sets of rules the second where the capture cuts; the rest is the frame.
+//! The first byte picks one of [`SETS`] sets of rules, the second where the capture cuts; the rest is the frame.
 
 #![cfg_attr(feature = "run", no_main)]
 
