@@ -140,6 +140,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
             )));
         }
     }
+    if args.fix.is_some() && !args.dry_run {
+        fix::check_rights(&examined, &wanted)?;
+    }
     for warning in snapshot::warnings(&root) {
         note(format_args!("warning: {warning}"));
     }

@@ -32,6 +32,15 @@ pub(super) fn print_plan(plan: Plan) -> Result<Outcome, Failure> {
     print_json("doctor.fix", &Done { plan, ..Done::default() }).map(|()| Outcome::Fine)
 }
 
+/// Refuses whoever may not make the fixes of the selected findings.
+pub(super) fn check_rights(examined: &Diagnosis, wanted: &Selection) -> Result<(), Failure> {
+    let plan = fix_plan(examined, wanted);
+    if plan.changes.is_empty() {
+        return Ok(());
+    }
+    Ok(privilege::require_root("doctor --fix", needed(&plan.changes))?)
+}
+
 /// Makes the fixes of the selected findings.
 pub(super) fn run(
     args: &DoctorArgs,
@@ -48,7 +57,6 @@ pub(super) fn run(
         report(args, &mut lines, Done { plan, ..Done::default() })?;
         return lines.end(false, Outcome::Fine);
     }
-    privilege::require_root("doctor --fix", needed(&plan.changes))?;
     if !args.json {
         // From here on a reader that has gone away changes nothing: what was asked for is done.
         lines.print(plan.to_shell().trim_end());
