@@ -167,6 +167,8 @@ impl View {
 
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates]) {
         let alarm = self.alarm(true);
+        let losing = list.iter().filter(|i| !i.drops.is_empty() || !i.no_loss.is_empty());
+        let name = losing.map(|i| i.name.len() as u16).max().unwrap_or(0).clamp(9, 15);
         let rows = list.iter().flat_map(|i| {
             let row = move |d: &DropRate, kind: LossKind| {
                 let rate = right(units::pps(d.pps)).style(if kind == LossKind::Lost { alarm } else { Style::new() });
@@ -176,10 +178,10 @@ impl View {
             lost.chain(i.no_loss.iter().map(move |d| row(d, LossKind::Harmless)))
         });
         let columns = [
-            Column::new("INTERFACE", 15, 0),
+            Column::new("INTERFACE", name, 0),
             Column::right("ENDED", 9, 0),
             Column::new("KIND", 7, 0),
-            Column::new("WHERE", area.width.saturating_sub(34), 0),
+            Column::new("WHERE", area.width.saturating_sub(name + 19), 0),
         ];
         frame.render_widget(self.table("Where packets ended".into(), area.width, &columns, rows), area);
     }
