@@ -129,6 +129,19 @@ fn what_is_taken_away_beside_a_shield_is_named() {
         let shown = printed(&bed.shield(words));
         assert!(shown.contains("a process that cannot be asked") && !shown.contains("no process"), "{shown}");
     }
+    // And its pins: each verb names the process.
+    fs::remove_dir_all(folder("/sys/fs/bpf", &bed)).expect("removed");
+    for words in [
+        &["run", &interface, "--rules", &rules, "--quiet"][..],
+        &["reload", &interface],
+        &["stop", &interface],
+        &["status", &interface],
+        &["list"],
+    ] {
+        let refused = bed.shield(words);
+        assert_eq!(refused.status.code(), Some(3), "{}", printed(&refused));
+        assert!(printed(&refused).contains(&format!("kill {pid}")), "{}", printed(&refused));
+    }
     assert_eq!((bed.come_through(9, 3), bed.come_through(10, 3)), (0, 3));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).expect("ended");
     bed.ended();

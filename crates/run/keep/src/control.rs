@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serve::control;
+use serve::{control, lost};
 
 use crate::{KeepError, home, status::Status};
 
@@ -31,8 +31,11 @@ pub struct Answer(pub Box<Status>);
 /// # Errors
 /// It does not answer, or only root may ask it.
 pub fn ask(command: Command) -> Result<Option<Status>, KeepError> {
-    let answer: Option<Answer> = control::ask(&home::here().socket(), &command)?;
-    Ok(answer.map(|Answer(status)| *status))
+    let socket = home::here().socket();
+    match control::ask(&socket, &command)? {
+        Some(Answer(status)) => Ok(Some(*status)),
+        None => lost(&socket).map_or(Ok(None), |lost| Err(lost.into())),
+    }
 }
 
 /// Ends the process; returns once it has ended, whether there was one.

@@ -89,9 +89,11 @@ pub enum Answer {
 /// Sends a command to the broker of this network namespace.
 ///
 /// # Errors
-/// [`LinkError::NoBroker`] if there is none; a timeout.
+/// [`LinkError::NoBroker`] if there is none; a timeout; its folder was removed.
 pub fn ask(command: &Command) -> Result<Answer, LinkError> {
-    serve::control::ask(&Paths::here().control(), command)?.ok_or(LinkError::NoBroker)
+    let socket = Paths::here().control();
+    let none = || serve::lost(&socket).map_or(LinkError::NoBroker, LinkError::from);
+    serve::control::ask(&socket, command)?.ok_or_else(none)
 }
 
 /// Stops the broker of this network namespace, and waits for its exit. A broker that does not answer is killed.

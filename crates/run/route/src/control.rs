@@ -11,7 +11,7 @@ use model::{
 };
 use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
-use serve::{ServeError, control};
+use serve::{ServeError, control, lost};
 
 use crate::{RouteError, home, pinned, rules::Reloaded};
 
@@ -44,10 +44,14 @@ pub enum Answer {
 /// Asks the router of this network namespace.
 ///
 /// # Errors
-/// [`RouteError::NotRunning`] if there is none, [`RouteError::Starting`] if it starts; it does not answer.
+/// [`RouteError::NotRunning`] if there is none, [`RouteError::Starting`] if it starts; it does not answer, or has lost its folder.
 pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     let home = home::here();
-    control::ask(&home.socket(), command)?.ok_or_else(|| home::starting(&home).unwrap_or(RouteError::NotRunning))
+    let none = || {
+        let starting = home::starting(&home);
+        starting.or_else(|| lost(&home.socket()).map(RouteError::from)).unwrap_or(RouteError::NotRunning)
+    };
+    control::ask(&home.socket(), command)?.ok_or_else(none)
 }
 
 /// Ends the router of this network namespace and unpins its rules; returns once it has ended. A router that does not answer is killed: its id.

@@ -6,7 +6,7 @@ use bpf::{
     chain::{self, Place},
     filter::ShieldShared,
 };
-use serve::Lock;
+use serve::{Lock, lost};
 
 use super::{heartbeat::BEAT_PERIOD, paths::Paths, settings::Settings};
 use crate::{between, error::ShieldError};
@@ -21,6 +21,9 @@ pub fn owner(interface: &str, paths: &Paths) -> Option<ShieldError> {
     }
     if paths.link().exists() {
         return None;
+    }
+    if let Some(lost) = lost(&paths.socket()) {
+        return Some(lost.into());
     }
     // An interface that is gone, or may not be asked, runs nothing of ours.
     let attached = bpf::link::attached(interface).ok().flatten()?;
@@ -45,6 +48,9 @@ fn other(interface: &str, paths: &Paths) -> Option<String> {
 pub fn unreachable(interface: &str, paths: &Paths) -> Option<ShieldError> {
     if paths.lock().exists() || !paths.link().exists() {
         return None;
+    }
+    if let Some(lost) = lost(&paths.socket()) {
+        return Some(lost.into());
     }
     let shared = ShieldShared::open(&paths.pins).ok()?;
     let before = shared.last_beat_ns();

@@ -52,8 +52,8 @@ impl Paths {
         }
     }
 
-    /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name. Folders of other users
-    /// are skipped.
+    /// The interfaces of this network namespace that have a shield, or something left of one, or whose process has lost its folder; of two the
+    /// first one's name. Folders of other users are skipped.
     pub fn interfaces() -> Result<Vec<String>, ShieldError> {
         Self::interfaces_under(Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
@@ -62,8 +62,8 @@ impl Paths {
         let mut found = BTreeSet::new();
         for (folder, head) in [(bpffs, "evenkeel-shield-"), (run, KIND.prefix)] {
             let entries = match fs::read_dir(folder) {
-                Ok(entries) => entries,
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Ok(entries) => Some(entries),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(source) => {
                     return Err(ShieldError::File {
                         operation: "list the shields in",
@@ -72,11 +72,14 @@ impl Paths {
                     });
                 }
             };
-            let entries = entries.flatten().filter(|entry| trusted_folder(&entry.path()).is_ok());
+            let entries = entries.into_iter().flatten().flatten().filter(|entry| trusted_folder(&entry.path()).is_ok());
             let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            // Of a process that has lost its folder.
+            let lost = serve::lost_folders(folder).into_iter();
+            let lost = lost.filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned));
             let of = |name: &str| Some(name.strip_prefix(head)?.rsplit_once('@')?.0.replace('%', "."));
             // Of other namespaces there may be as many.
-            found.extend(names.filter_map(|name| {
+            found.extend(names.chain(lost).filter_map(|name| {
                 let interface = of(&name)?;
                 let (here, at) = (Self::under(&interface, bpffs, run), folder.join(&name));
                 (at == here.pins || at == here.state).then_some(interface)

@@ -1,0 +1,50 @@
+//! Folders in /run that are lost while their process runs, or left by one that failed or was killed.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
+};
+
+use nix::sys::signal::Signal;
+use testbed::{Bed, LinkNode, RouteBed, refused, wait};
+
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+fn router_folder(world: &RouteBed) -> PathBuf {
+    let namespace = world.router().output("stat -L -c %i /proc/self/ns/net");
+    format!("/run/evenkeel/route@{}", namespace.trim()).into()
+}
+
+#[test]
+fn a_router_that_has_lost_its_folder_is_named_by_each_verb() {
+    let Some(world) = RouteBed::new(EVENKEEL, "rtlost") else { return };
+    let running = world.run(&["--trial", "0"]);
+    fs::remove_dir_all(router_folder(&world)).unwrap();
+    let [a, b] = [world.ports()[0], world.ports()[1]];
+    let process = [format!("process {}", running.pid()), format!("kill {}", running.pid())];
+    for words in [&["status"][..], &["stop"], &["mode", "standard"], &["run", a, b, "--quiet"]] {
+        refused(&world.ask(words), 3, &[&process[0], &process[1], "cannot be asked"]);
+    }
+    assert!(world.crosses());
+    assert!(running.stop(Signal::SIGTERM).success());
+    assert_eq!(world.ask(&["status"]).status.code(), Some(1), "it is over");
+    let next = world.run(&["--trial", "0"]);
+    assert!(next.stop(Signal::SIGTERM).success() && !router_folder(&world).exists());
+}
+
+#[test]
+fn no_second_broker_begins_beside_one_that_has_lost_its_folder() {
+    let Some((bed, ends)) = Bed::pair("lnklost") else { return };
+    let mut node = LinkNode::start(EVENKEEL, &bed, &ends[0], "alpha", &[]);
+    let namespace = ends[0].run(|| fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
+    fs::remove_dir_all(format!("/run/evenkeel-link/{namespace}")).unwrap();
+    let broker = node.broker.take().unwrap();
+    let process = [format!("process {}", broker.pid()), format!("kill {}", broker.pid())];
+    for words in [&["status"][..], &["stop"], &["serve", ends[0].interface()]] {
+        refused(&node.ask(words), 3, &[&process[0], &process[1], "cannot be asked"]);
+    }
+    assert!(broker.stop(Signal::SIGTERM).success());
+    wait("nobody serves", || node.ask(&["status"]).status.code() == Some(1));
+    node.serve("alpha", &[]);
+}
