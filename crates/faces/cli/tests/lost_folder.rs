@@ -4,10 +4,11 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::PathBuf,
+    process::{Command, Output},
 };
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, LinkNode, RouteBed, refused, wait};
+use testbed::{Bed, LinkNode, RouteBed, ended, printed, privileged, refused, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -34,6 +35,16 @@ fn a_router_that_has_lost_its_folder_is_named_by_each_verb() {
 }
 
 #[test]
+fn stop_removes_what_a_killed_router_has_left() {
+    let Some(world) = RouteBed::new(EVENKEEL, "rtleft") else { return };
+    world.run(&["--trial", "0"]).stop(Signal::SIGKILL);
+    assert!(router_folder(&world).exists());
+    ended(&world.ask(&["stop"]), 0);
+    assert!(!router_folder(&world).exists());
+    ended(&world.ask(&["stop"]), 1);
+}
+
+#[test]
 fn no_second_broker_begins_beside_one_that_has_lost_its_folder() {
     let Some((bed, ends)) = Bed::pair("lnklost") else { return };
     let mut node = LinkNode::start(EVENKEEL, &bed, &ends[0], "alpha", &[]);
@@ -47,4 +58,21 @@ fn no_second_broker_begins_beside_one_that_has_lost_its_folder() {
     assert!(broker.stop(Signal::SIGTERM).success());
     wait("nobody serves", || node.ask(&["status"]).status.code() == Some(1));
     node.serve("alpha", &[]);
+}
+
+/// What evenkeel says, and what is in /run/evenkeel behind it, on a disk without room.
+fn on_a_full_disk(words: &[&str]) -> (Output, String) {
+    let script = "mount -t sysfs sysfs /sys && mount -t tmpfs -o size=4k,mode=755 ek /run && head -c 4096 /dev/zero > /run/ballast
+        \"$0\" \"$@\"; code=$?; find /run/evenkeel -mindepth 1; exit $code";
+    let output = Command::new("unshare").args(["-m", "-n", "sh", "-c", script, EVENKEEL]).args(words).output().unwrap();
+    let left = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output, left)
+}
+
+#[test]
+fn a_start_that_finds_the_disk_full_leaves_nothing() {
+    let Some(()) = privileged() else { return };
+    let (output, left) = on_a_full_disk(&["keep", "run"]);
+    assert_eq!((output.status.code(), &*left), (Some(3), ""), "{}", printed(&output));
+    assert!(printed(&output).contains("No space left on device"), "{}", printed(&output));
 }

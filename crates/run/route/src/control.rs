@@ -55,18 +55,17 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
 }
 
 /// Ends the router of this network namespace and unpins its rules; returns once it has ended. A router that does not answer is killed: its id.
+/// What a killed one has left is removed.
 ///
 /// # Errors
-/// As [`ask`], unless there are pinned rules; it cannot be ended; its rules cannot be unpinned.
+/// As [`ask`], unless there are pinned rules or files of a killed one; it cannot be ended; its rules cannot be unpinned.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
     let before = home::here().holder().map(|(pid, _)| pid);
     let begun = Instant::now();
     let answer = match ask(&Command::Stop) {
-        Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() => {
-            // No process runs.
-            Answer::Done
-        }
+        // No process runs: rules of an earlier one do, or a killed one has left its files.
+        Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() || home::here().is_left() => Answer::Done,
         Err(RouteError::Serve(silent @ ServeError::Silent { .. })) => {
             killed = Some(control::end_silent(silent)?);
             Answer::Done

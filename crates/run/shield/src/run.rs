@@ -36,5 +36,5 @@ pub use paths::Paths;
 pub use plane::DataPlane;
 pub use service::{Ended, Message, ShieldService};
 pub use settings::{Settings, Source};
-pub use stop::stop;
+pub use stop::{Stopped, stop};
 pub use xdp::Xdp;

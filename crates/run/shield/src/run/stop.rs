@@ -19,17 +19,27 @@ use crate::error::ShieldError;
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_PERIOD: Duration = Duration::from_millis(50);
 
-/// Ends the shield of an interface, with `leave` its process alone; returns the answer, and the id of a process that did not answer and was killed.
+/// The end of a shield.
+#[derive(Debug)]
+pub struct Stopped {
+    pub answer: Answer,
+    /// A process that did not answer and was killed.
+    pub killed: Option<u32>,
+    /// There was none, only files of a start that failed.
+    pub only_files: bool,
+}
+
+/// Ends the shield of an interface, with `leave` its process alone.
 ///
 /// # Errors
 /// There is no shield, or none that may be touched; [`ShieldError::Starting`] if a process starts it and does not answer within 20 s.
-pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<(Answer, Option<u32>), ShieldError> {
+pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<Stopped, ShieldError> {
     let command = if leave { Command::Leave } else { Command::Stop };
     let begun = Instant::now();
     let mut killed = None;
     loop {
         match command.ask(paths) {
-            Ok(Some(answer)) => return Ok((answer, killed)),
+            Ok(Some(answer)) => return Ok(Stopped { answer, killed, only_files: false }),
             Ok(None) => {}
             Err(ShieldError::Serve(silent @ ServeError::Silent { .. })) => killed = Some(control::end_silent(silent)?),
             Err(error) => return Err(error),
@@ -39,16 +49,16 @@ pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<(Answer, Opti
             Err(ShieldError::AlreadyRunning { interface, pid }) => {
                 return Err(ShieldError::Starting { interface, pid });
             }
-            result => return result.map(|()| (Answer::done(), killed)),
+            result => return result.map(|only_files| Stopped { answer: Answer::done(), killed, only_files }),
         }
     }
 }
 
-/// Removes a shield that nobody runs; with `leave` only looks whether there is one.
+/// Removes a shield that nobody runs; with `leave` only looks whether there is one. True if there were files only.
 ///
 /// # Errors
 /// [`ShieldError::AlreadyRunning`] if a process holds its lock.
-fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<(), ShieldError> {
+fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<bool, ShieldError> {
     // A process that starts meanwhile waits for it, or is waited for: what it has made so far says nothing.
     let lock = paths.lock().exists().then(|| paths.take(interface)).transpose()?;
     // What cannot be seen, or belongs to another, is left alone.
@@ -60,7 +70,13 @@ fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<(), ShieldError
         status::of_pins(interface, paths)?;
     }
     let _lock = lock.map_or_else(|| paths.take(interface), Ok)?;
-    if leave { Ok(()) } else { paths.remove() }
+    // Rings between two interfaces have no pins; what they keep is a list of rules.
+    let only_files = !paths.pins.exists() && !paths.memory().exists();
+    match leave {
+        true if only_files => Err(ShieldError::NoShield { interface: interface.to_owned() }),
+        true => Ok(only_files),
+        false => paths.remove().map(|()| only_files),
+    }
 }
 
 #[cfg(test)]
@@ -79,8 +95,18 @@ mod tests {
             thread::sleep(4 * RETRY_PERIOD);
             assert!(memory.exists() && !stopped.is_finished(), "it starts");
             drop(starting);
-            let (answer, killed) = stopped.join().unwrap().unwrap();
-            assert!(answer.done && killed.is_none() && !paths.state.exists());
+            let Stopped { answer, killed, only_files } = stopped.join().unwrap().unwrap();
+            assert!(answer.done && killed.is_none() && !only_files && !paths.state.exists());
         });
+    }
+
+    #[test]
+    fn files_of_a_start_that_failed_are_no_shield() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = Paths::under("lo", &root.path().join("bpf"), &root.path().join("run"));
+        drop(paths.take("lo").unwrap());
+        assert!(paths.state.exists());
+        let stopped = stop("lo", &paths, false).unwrap();
+        assert!(stopped.only_files && stopped.killed.is_none() && !paths.state.exists());
     }
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{self, Answer, Command, Paths, Reloaded, owner::unreachable, status as state},
+    run::{self, Answer, Command, Paths, Reloaded, Stopped, owner::unreachable, status as state},
 };
 
 use crate::failure::{Failure, Outcome, json_line, note, print};
@@ -296,17 +296,20 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
 pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let paths = Paths::of(interface);
-    let (mut answer, killed) = match run::stop(interface, &paths, args.leave) {
-        Ok((answer, _)) if !answer.done => return Err(Failure::lacking(anyhow::anyhow!(answer.message))),
+    let Stopped { mut answer, killed, only_files } = match run::stop(interface, &paths, args.leave) {
+        Ok(Stopped { answer, .. }) if !answer.done => return Err(Failure::lacking(anyhow::anyhow!(answer.message))),
         Ok(stopped) => stopped,
         Err(error) => return answered(interface, error, false),
     };
     if let Some(pid) = killed {
         note(format_args!("process {pid} did not answer and was killed"));
     }
-    answer.message = match args.leave {
-        true => format!("{interface}: the process has ended; the shield stays, and no process runs it"),
-        false => format!("{interface}: shield removed"),
+    answer.message = match (args.leave, only_files) {
+        (_, true) if killed.is_none() => {
+            format!("{interface}: there was no shield; files of a start that failed were removed")
+        }
+        (true, _) => format!("{interface}: the process has ended; the shield stays, and no process runs it"),
+        (false, _) => format!("{interface}: shield removed"),
     };
     conclude(interface, "shield.stop", args.json, &answer)?;
     Ok(Outcome::Fine)
