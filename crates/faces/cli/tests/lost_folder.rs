@@ -8,7 +8,7 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use testbed::{Bed, LinkNode, RouteBed, ended, printed, privileged, refused, wait};
+use testbed::{Bed, LinkNode, RouteBed, ended, json, printed, privileged, refused, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -75,4 +75,21 @@ fn a_start_that_finds_the_disk_full_leaves_nothing() {
     let (output, left) = on_a_full_disk(&["keep", "run"]);
     assert_eq!((output.status.code(), &*left), (Some(3), ""), "{}", printed(&output));
     assert!(printed(&output).contains("No space left on device"), "{}", printed(&output));
+}
+
+#[test]
+fn clean_names_what_it_cannot_judge() {
+    let cleaned = Command::new(EVENKEEL).args(["clean", "--dry-run", "--json"]).output().unwrap();
+    ended(&cleaned, 0);
+    assert!(json(&cleaned)["unknown_brokers"].is_array());
+    // A /proc that hides the first process tells of no namespace for sure.
+    let Some(()) = privileged() else { return };
+    let script = "mount -t tmpfs ek /proc/1 && mount -t tmpfs ek /run && mkdir -p /run/evenkeel-link/1 && touch /run/evenkeel-link/1/next_block
+        exec \"$0\" clean --dry-run";
+    let hidden = Command::new("unshare").args(["-m", "sh", "-c", script, EVENKEEL]).output().unwrap();
+    assert!(
+        printed(&hidden).contains("1 folder of brokers") && !printed(&hidden).contains("Nothing"),
+        "{}",
+        printed(&hidden)
+    );
 }

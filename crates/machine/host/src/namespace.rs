@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::Duration,
 };
@@ -78,21 +78,50 @@ pub fn own() -> io::Result<u64> {
 
 /// The numbers of all network namespaces that a thread is in or that have a name; none: this process may not look at all threads.
 pub fn all() -> Option<BTreeSet<u64>> {
-    // A /proc that hides other processes (hidepid) has no first one.
-    fs::metadata("/proc/1/ns/net").ok()?;
-    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let threads = entries(Path::new("/proc")).flat_map(|process| entries(&process.join("task")));
-    let found = threads.map(|thread| thread.join("ns/net")).chain(entries(Path::new("/run/netns")));
-    let mut all = BTreeSet::new();
-    for path in found {
-        match fs::metadata(path) {
-            Ok(file) => drop(all.insert(file.ino())),
+    // A /proc that hides other processes (hidepid) has no first one, or not its threads.
+    fs::metadata("/proc/1/task").ok()?;
+    let entries = |folder: &Path| -> io::Result<Vec<PathBuf>> {
+        Ok(fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect())
+    };
+    // One thread of each, and those whose namespace may not be looked at.
+    let (mut threads, mut denied) = (BTreeMap::new(), Vec::new());
+    for process in entries(Path::new("/proc")).ok()? {
+        let tasks = match entries(&process.join("task")) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
-            // It has ended.
-            Err(_) => {}
+            // It is none, or has ended.
+            tasks => tasks.unwrap_or_default(),
+        };
+        for thread in tasks {
+            match fs::metadata(thread.join("ns/net")) {
+                Ok(file) => drop(threads.insert(file.ino(), thread)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied.push(thread),
+                // It has ended.
+                Err(_) => {}
+            }
         }
     }
-    Some(all)
+    let known: Vec<PathBuf> = threads.values().cloned().collect();
+    if !are_in_namespaces_of(&denied, &known) {
+        return None;
+    }
+    let named = entries(Path::new("/run/netns")).unwrap_or_default();
+    let named = named.into_iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.ino());
+    Some(threads.into_keys().chain(named).collect())
+}
+
+/// True if each of these threads is known to be in the network namespace of one of the `known`. Whoever may not look at a thread's namespace
+/// still sees its files of /proc/net, which have numbers of their own in each.
+fn are_in_namespaces_of(threads: &[PathBuf], known: &[PathBuf]) -> bool {
+    let files = |thread: &PathBuf| fs::metadata(thread.join("net/dev")).map(|file| file.ino());
+    if threads.is_empty() {
+        return true;
+    }
+    let known: BTreeSet<u64> = known.iter().filter_map(|thread| files(thread).ok()).collect();
+    threads.iter().all(|thread| match files(thread) {
+        Ok(inode) => known.contains(&inode),
+        // It has ended.
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    })
 }
 
 /// The name that `ip netns` has for this thread's namespace.
@@ -106,4 +135,34 @@ fn name_in(folder: &Path) -> io::Result<Option<String>> {
     let is_own = |entry: &fs::DirEntry| identity(&entry.path()).is_ok_and(|other| other == own);
     let found = fs::read_dir(folder)?.flatten().find(is_own);
     Ok(found.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_may_not_be_looked_at_is_placed_by_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let thread = |name: &str| folder.path().join(name);
+        for name in ["root", "apart"] {
+            fs::create_dir_all(thread(name).join("net")).unwrap();
+            fs::write(thread(name).join("net/dev"), "").unwrap();
+        }
+        // Another thread of the first one's namespace has the same files.
+        fs::create_dir_all(thread("same").join("net")).unwrap();
+        fs::hard_link(thread("root").join("net/dev"), thread("same").join("net/dev")).unwrap();
+        let known = [thread("root")];
+        assert!(are_in_namespaces_of(&[], &known));
+        assert!(are_in_namespaces_of(&[thread("same"), thread("ended")], &known));
+        assert!(!are_in_namespaces_of(&[thread("same"), thread("apart")], &known));
+    }
+
+    #[test]
+    fn root_finds_its_own_namespace_among_all() {
+        if nix::unistd::geteuid().is_root() {
+            // Beside a first process that root may not look at, as in a container, too.
+            assert!(all().is_some_and(|all| all.contains(&own().unwrap())));
+        }
+    }
 }

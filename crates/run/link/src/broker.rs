@@ -37,7 +37,7 @@ use sys::{
 };
 use transport::{Endpoints, NodeCounts, VERSION};
 
-pub use paths::{Held, Paths, clear_dead, dead};
+pub use paths::{Held, Paths, clear_dead, dead, unknown};
 pub use service::{BrokerOptions, BrokerService};
 
 use crate::{

@@ -6,11 +6,12 @@ use anyhow::anyhow;
 use clap::Args;
 use host::owner;
 use link::broker;
+use model::units::counted;
 use route::leftovers;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, print, print_json};
+use crate::failure::{Failure, Outcome, note, print, print_json};
 
 /// Remove what killed runs left behind: labs, and files of routers and brokers.
 ///
@@ -50,6 +51,8 @@ struct Cleaned {
     routers: Vec<PathBuf>,
     /// Folders of brokers of link that were killed, or whose network namespace is gone.
     brokers: Vec<PathBuf>,
+    /// Folders of brokers that stay, as this process cannot know whether their network namespace is gone.
+    unknown_brokers: Vec<PathBuf>,
 }
 
 /// Removes dead labs, or lists them.
@@ -62,9 +65,11 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
             .map_err(|e| Failure::lacking(anyhow!("cannot remove files of a killed run: {e}")))?;
         (lab::clear_dead()?, lab::clear_dead_groups()?, files, leftovers::clear(None)?, broker::clear_dead())
     };
+    let unknown_brokers = broker::unknown();
     if args.json {
-        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces, groups, files, routers, brokers })
-            .map(|()| Outcome::Fine);
+        let dry_run = args.dry_run;
+        let cleaned = Cleaned { dry_run, namespaces, groups, files, routers, brokers, unknown_brokers };
+        return print_json("clean", cleaned).map(|()| Outcome::Fine);
     }
     let [delete, remove_group, remove] =
         if args.dry_run { ["ip netns delete", "rmdir", "rm -r"] } else { ["removed"; 3] };
@@ -73,6 +78,16 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     let groups = groups.iter().map(|folder| format!("{remove_group} {}\n", folder.display()));
     let files = files.iter().map(|file| format!("{remove} {}\n", file.display()));
     let text: String = namespaces.chain(groups).chain(files).chain(routers).collect();
-    let text = if text.is_empty() { "Nothing to clean.\n" } else { &text };
+    if !unknown_brokers.is_empty() {
+        note(format_args!(
+            "{} of brokers in /run/evenkeel-link stay: whether their network namespaces are gone cannot be known, as this process may \
+             not look at all processes. Run it where it may, outside of the container",
+            counted(unknown_brokers.len() as u64, "folder", "folders")
+        ));
+    }
+    let text = match text.is_empty() {
+        true if unknown_brokers.is_empty() => "Nothing to clean.\n",
+        _ => &text,
+    };
     print(text).map(|()| Outcome::Fine)
 }

@@ -131,6 +131,15 @@ pub fn dead() -> Vec<PathBuf> {
         .collect()
 }
 
+/// Folders of which nobody can tell from here whether their network namespace is gone: [`dead`] has none of them.
+pub fn unknown() -> Vec<PathBuf> {
+    if host::namespace::all().is_some() {
+        return Vec::new();
+    }
+    let is_unknown = |paths: &Paths| *paths != Paths::here() && paths.0.holder().is_none() && !paths.is_left();
+    Paths::all().filter(is_unknown).map(|paths| paths.0.folder().to_owned()).collect()
+}
+
 /// Removes what [`dead`] tells of, and gives what is removed.
 pub fn clear_dead() -> Vec<PathBuf> {
     let alive = host::namespace::all();
