@@ -12,7 +12,7 @@ use bpf::{
     link::attached,
 };
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use sys::owner::{TrustedFolder, trusted_folder};
+use sys::owner::{Distrust, TrustedFolder, trusted_folder};
 
 use crate::RouteError;
 
@@ -67,14 +67,18 @@ impl PinnedRules {
         interfaces
     }
 
-    /// The pinned link of `interface`, if it has pinned rules.
+    /// The pinned link of `interface`, if it has pinned rules. What other users have put at its place is none.
     ///
     /// # Errors
-    /// The folder belongs to another user; the interface does not exist.
+    /// The folder cannot be looked at; the interface does not exist.
     pub(crate) fn find(&self, interface: &str) -> Result<Option<PathBuf>, RouteError> {
         let folder = self.folder(interface);
         match trusted_folder(&folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound || error.get_ref().is_some_and(|e| e.is::<Distrust>()) =>
+            {
+                Ok(None)
+            }
             Err(source) => Err(RouteError::Pin { operation: "use", path: folder, source }),
             // The interface was removed and made again.
             Ok(()) if attached(interface)?.is_none() => self.unpin(interface).map(|()| None),
@@ -184,6 +188,7 @@ mod tests {
         fs::set_permissions(rules.folder("theirs"), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(rules.interfaces(), ["eth0.5"]);
         for interface in ["link", "theirs"] {
+            assert!(matches!(rules.find(interface), Ok(None)), "{interface}");
             assert!(matches!(rules.unpin(interface), Err(RouteError::Pin { .. })), "{interface}");
         }
         rules.unpin("eth0.5").unwrap();
