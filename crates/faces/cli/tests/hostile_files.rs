@@ -82,6 +82,16 @@ fn a_journal_of_another_user_is_refused() {
 }
 
 #[test]
+fn the_command_of_a_session_fakes_no_row_of_the_list() {
+    let state = journal("spread apply --policy \x1b[31ma\n000001  2026-01-01  spread  undone\tb");
+    let listed = run(&["undo", "--list", "--state", state.path().to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert_eq!(listed.status.code(), Some(0), "{}", printed(&listed));
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    assert!(!text.lines().any(|line| line.trim_start().starts_with("000001")), "{text:?}");
+}
+
+#[test]
 fn an_odd_file_hides_no_session() {
     let state = journal("spread apply");
     let folder = state.path().join("journal");

@@ -12,6 +12,7 @@ use host::{
     journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, run_guardian, settings, short_name},
     knob::Live,
 };
+use model::visible::visible_word;
 use serde::Serialize;
 
 use crate::{
@@ -295,13 +296,14 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         "The journal is empty.".to_owned()
     } else {
         let rows = sessions.into_iter().map(|s| {
+            // The command has what somebody typed, or what a script was given: a name of a file, for instance.
             vec![
-                s.name.clone(),
+                visible_word(&s.name).into_owned(),
                 to_second(&s.started),
-                s.verb.clone(),
+                visible_word(&s.verb).into_owned(),
                 s.state.into(),
                 s.changes.to_string(),
-                s.command,
+                visible_word(&s.command).into_owned(),
             ]
         });
         let heads = ["SESSION", "STARTED", "VERB", "STATE", ">CHANGES", "COMMAND"];
