@@ -24,6 +24,28 @@ impl fmt::Display for Place {
 /// A table of a file: the file's number, the table's, and what it says.
 type Table<'a> = (usize, usize, &'a Spread);
 
+/// What a file that is to be written contradicts, and what to do; none: nothing.
+pub(crate) fn beside(new: &IntentFile, others: &[IntentFile]) -> Option<String> {
+    for mine in &new.intents.spread {
+        for file in others {
+            let clash = |(at, theirs)| Some((at, contradiction(mine, theirs)?));
+            let Some((at, (key, [mine, theirs]))) = file.intents.spread.iter().enumerate().find_map(clash) else {
+                continue;
+            };
+            return Some(format!(
+                "{} is not written: its `{key}` would be {mine}, and {}, line {} has {theirs} for the same {}. Change that file, or take it \
+                 back: evenkeel keep off {}",
+                new.name,
+                file.path.display(),
+                file.place("spread", at, key).line,
+                scope(key),
+                file.name
+            ));
+        }
+    }
+    None
+}
+
 /// The files that contradict another one, by their numbers, each with the problem.
 pub(crate) fn find(files: &[IntentFile]) -> BTreeMap<usize, String> {
     let tables: Vec<Table<'_>> = files
@@ -38,9 +60,11 @@ pub(crate) fn find(files: &[IntentFile]) -> BTreeMap<usize, String> {
             let place = |(file, table, _): &Table<'_>| files[*file].place("spread", *table, key);
             let say = |this: &Table<'_>, that: &Table<'_>, mine: &str, theirs: &str| {
                 format!(
-                    "{} is {mine} here, and {theirs} in {} for the same interface; write one value, or other interfaces",
+                    "{} is {mine} here, and {theirs} in {} for the same {}; write one value{}",
                     place(this),
-                    place(that)
+                    place(that),
+                    scope(key),
+                    if key == "rfs" { "" } else { ", or other interfaces" }
                 )
             };
             found.entry(one.0).or_insert_with(|| say(one, other, &values[0], &values[1]));
@@ -86,6 +110,11 @@ fn contradiction(one: &Spread, other: &Spread) -> Option<(&'static str, [String;
         }
     }
     None
+}
+
+/// What a key is about.
+fn scope(key: &str) -> &'static str {
+    if key == "rfs" { "machine" } else { "interface" }
 }
 
 fn steering(steering: Steering) -> String {

@@ -11,9 +11,14 @@ pub enum KeepError {
     /// A file of intents that is refused, with its place.
     #[error("{0}")]
     Intent(String),
+    #[error(
+        "{} was edited by hand, and that would be lost; edit it again, or give another name (--name NAME)",
+        path.display()
+    )]
+    Edited { path: PathBuf },
     #[error("cannot keep `{name}`: {source}")]
     Write { name: String, source: FileError },
-    #[error("cannot {operation} {}: {source}", path.display())]
+    #[error("cannot {operation} {}: {source}{}", path.display(), hint(source))]
     Folder { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("there is no {}; `evenkeel keep status` lists what is kept", path.display())]
     NoSuchFile { path: PathBuf },
@@ -25,6 +30,15 @@ pub enum KeepError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; make it writable for this (mount -o remount,rw), or name another folder by --etc"
+        }
+        _ => "",
+    }
 }
 
 impl From<HomeError> for KeepError {
@@ -40,7 +54,7 @@ impl From<HomeError> for KeepError {
 impl Classified for KeepError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Intent(_) | Self::NoSuchFile { .. } => ErrorClass::Usage,
+            Self::Intent(_) | Self::Edited { .. } | Self::NoSuchFile { .. } => ErrorClass::Usage,
             Self::Write { source, .. } => source.class(),
             Self::Journal(error) => error.class(),
             Self::Serve(error) => error.class(),

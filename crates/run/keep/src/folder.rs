@@ -120,16 +120,16 @@ impl Folder {
         Ok(files)
     }
 
-    /// Writes a file, after all files were looked at together with it. Returns whether there was one of that name.
+    /// The file that [`Folder::write`] would write.
     ///
     /// # Errors
-    /// The name or the intents are refused, it contradicts another file, or it cannot be written.
-    pub fn write(
+    /// The name or the intents are refused, it contradicts another file, or a file that was edited by hand would be lost.
+    pub fn prepare(
         &self,
         name: &str,
         intents: &Intents,
         check: impl Fn(&str) -> Result<(), String>,
-    ) -> Result<bool, KeepError> {
+    ) -> Result<IntentFile, KeepError> {
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.starts_with(['.', '-']) || !name.chars().all(good) {
             return Err(KeepError::Intent(format!(
@@ -138,22 +138,47 @@ impl Folder {
         }
         let path = self.file(name);
         let file = parse(name, &path, intents.text(), &check).map_err(KeepError::Intent)?;
-        let mut files = self.read(&check)?;
-        let is_there = path.exists();
-        files.good.retain(|other| other.name != name);
-        files.good.push(file);
-        files.refuse_clashes();
-        if let Some(bad) =
-            files.bad.iter().find(|bad| bad.name == name && bad.problem.contains(&path.display().to_string()))
-            && !files.good.iter().any(|good| good.name == name)
-        {
-            return Err(KeepError::Intent(bad.problem.clone()));
+        let others: Vec<IntentFile> = self.read(&check)?.good.into_iter().filter(|other| other.name != name).collect();
+        if let Some(problem) = clash::beside(&file, &others) {
+            return Err(KeepError::Intent(problem));
         }
+        match self.text(name) {
+            Some(text) if is_edited(&text) => Err(KeepError::Edited { path }),
+            _ => Ok(file),
+        }
+    }
+
+    /// The text of a file; none: it is not there.
+    pub fn text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.file(name)).ok()
+    }
+
+    /// Writes a file. Returns the text that it had before, if it was there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, file: &IntentFile) -> Result<Option<String>, KeepError> {
+        let before = self.text(&file.name);
         let failed = |source| KeepError::Folder { operation: "make the folder", path: self.0.clone(), source };
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.0).map_err(failed)?;
-        file::replace(&path, intents.text().as_bytes(), FILE_MODE)
-            .map_err(|source| KeepError::Write { name: name.to_owned(), source })?;
-        Ok(is_there)
+        self.put(&file.name, &file.text)?;
+        Ok(before)
+    }
+
+    fn put(&self, name: &str, text: &str) -> Result<(), KeepError> {
+        file::replace(&self.file(name), text.as_bytes(), FILE_MODE)
+            .map_err(|source| KeepError::Write { name: name.to_owned(), source })
+    }
+
+    /// Makes a file what it was before [`Folder::write`].
+    ///
+    /// # Errors
+    /// It cannot be written or removed.
+    pub fn put_back(&self, name: &str, before: Option<&str>) -> Result<(), KeepError> {
+        match before {
+            Some(text) => self.put(name, text),
+            None => self.remove(name),
+        }
     }
 
     /// Removes a file.
@@ -179,6 +204,12 @@ impl Files {
         }
         self.bad.sort_by(|a, b| a.name.cmp(&b.name));
     }
+}
+
+/// True for what no command wrote: comments of its own, several tables, or what cannot be read.
+fn is_edited(text: &str) -> bool {
+    let is_written = |it: Intents| it.spread.len() + it.doctor.len() == 1;
+    text.lines().skip(1).any(|line| line.contains('#')) || !toml::from_str(text).is_ok_and(is_written)
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -117,7 +117,7 @@ impl<P: Planner> Keeper<P> {
             self.read_files();
         }
         let cause = match change {
-            None => Some("all was read".to_owned()),
+            None => Some("all files were read".to_owned()),
             Some(None) if is_edited => Some("the files were edited".to_owned()),
             Some(change) => change,
         };
@@ -128,7 +128,7 @@ impl<P: Planner> Keeper<P> {
                 self.settles_until = seen + SETTLE_PERIOD;
                 self.pass(&cause, seen);
             }
-            None if seen >= self.next_pass => self.pass("a look at all", seen),
+            None if seen >= self.next_pass => self.pass("a look at all settings found differences", seen),
             None => self.follow_drift(seen),
         }
         self.log.take_fresh()

@@ -123,6 +123,8 @@ impl<P: Planner> Service for KeepService<P> {
 
     fn command(&mut self, command: Command, to: Sender<Answer>) -> Result<ControlFlow<()>, KeepError> {
         if command == Command::Reload {
+            // A verb may have made what its file keeps.
+            self.keeper.recall()?;
             self.keeper.begin_anew();
             self.look()?;
         }

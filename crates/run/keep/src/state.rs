@@ -90,7 +90,11 @@ impl State {
                     return Some(format!("{} went {}", now.name, if now.up { "up" } else { "down" }));
                 }
                 Some(before) if before.queues != now.queues && !before.queues.is_empty() => {
-                    return Some(format!("the queues of {} are others", now.name));
+                    let [rx, tx] = ["rx-", "tx-"].map(|kind| {
+                        let count = |it: &Interface| it.queues.iter().filter(|name| name.starts_with(kind)).count();
+                        format!("{} {} (before {})", &kind[..2], count(now), count(before))
+                    });
+                    return Some(format!("the queues of {} are others: {rx}, {tx}", now.name));
                 }
                 Some(_) => {}
             }
@@ -104,7 +108,7 @@ impl State {
         if let Some((irq, _)) = self.requests.iter().find(again) {
             return Some(format!("IRQ {irq} was requested anew"));
         }
-        (self.irqs != earlier.irqs).then(|| "the interrupts are others".to_owned())
+        (self.irqs != earlier.irqs).then(|| "there are other interrupts".to_owned())
     }
 }
 
@@ -138,6 +142,8 @@ mod tests {
         assert_eq!(again.as_deref(), Some("IRQ 40 was requested anew"));
         assert_eq!(changed(|now| now.cpus = "0".into()).as_deref(), Some("CPUs 0 are online"));
         assert!(changed(|now| now.irqs = [40].into()).is_some());
+        let fewer = changed(|now| now.interfaces.get_mut(&2).unwrap().queues.retain(|name| name != "rx-0"));
+        assert_eq!(fewer.as_deref(), Some("the queues of eth0 are others: rx 0 (before 1), tx 1 (before 1)"));
         // One that is kept from now on is no change.
         assert_eq!(changed(|now| drop(now.requests.insert(41, [1].into()))), None);
     }

@@ -86,6 +86,8 @@ pub struct Contested {
 pub enum EventKind {
     /// Settings were made.
     Set,
+    /// The machine has fewer of what is kept, such as queues.
+    Fewer,
     /// Somebody else had written a setting, and it was set back.
     Restored,
     /// Somebody else has written a setting, which is left so.

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::{
     args::state_flag,
+    cmd::keep::Keeping,
     failure::{Failure, Lines, caution, note},
     signals::{Second, stop_flag},
 };
@@ -36,24 +37,51 @@ impl Made {
 }
 
 /// The terms of a change: the journal's folder, and whether it is on trial.
-#[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// The state folder, if one was named.
     pub(crate) state: Option<&'a Path>,
     /// Seconds until the changes are taken back, unless they are confirmed.
     pub(crate) commit_confirm: Option<u64>,
+    /// The file that keeps the change, if one does.
+    pub(crate) keeping: Option<Keeping>,
 }
 
 impl Terms<'_> {
-    /// Makes the changes, on trial if they are to be: the guardian watches the drops of `nics`.
+    /// Writes the file that keeps the change, where there is nothing to change.
+    pub(crate) fn keep(&mut self) -> Result<(), Failure> {
+        self.keeping.as_mut().map_or(Ok(()), Keeping::write)
+    }
+
+    /// Has the process that keeps read the file, once the journal is free again.
+    pub(crate) fn tell(&self) -> Result<(), Failure> {
+        self.keeping.as_ref().map_or(Ok(()), Keeping::tell)
+    }
+
+    /// Makes the changes, on trial if they are to be: the guardian watches the drops of `nics`. The file that keeps them is written before, so that
+    /// nothing is set that cannot be kept, and is as it was if they fail.
     pub(crate) fn make(
+        &mut self,
+        writer: &Writer,
+        nics: Vec<String>,
+        changes: &[Change],
+        replan: impl FnOnce() -> Result<Vec<Change>, Failure>,
+    ) -> Result<Made, Failure> {
+        self.keep()?;
+        self.set(writer, nics, changes, replan).map_err(|failure| match self.keeping.take() {
+            Some(keeping) => keeping.put_back(failure),
+            None => failure,
+        })
+    }
+
+    fn set(
         &self,
         writer: &Writer,
         nics: Vec<String>,
         changes: &[Change],
         replan: impl FnOnce() -> Result<Vec<Change>, Failure>,
     ) -> Result<Made, Failure> {
-        let mut transaction = Transaction::begin(writer, &command_line())?;
+        let command = self.keeping.as_ref().map_or_else(command_line, |it| it.session_command(&command_line()));
+        let mut transaction = Transaction::begin(writer, &command)?;
         if let Some(seconds) = self.commit_confirm {
             let program =
                 std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
@@ -82,9 +110,20 @@ impl Terms<'_> {
 
     /// Says how what was made is taken back; `nothing` where nothing was to be made.
     pub(crate) fn print(&self, lines: &mut Lines, made: &Made, nothing: &str) {
-        match &made.session {
-            None => lines.print(nothing),
-            Some(session) => lines.print(format_args!(
+        match (&made.session, &self.keeping) {
+            (None, None) => lines.print(nothing),
+            (None, Some(kept)) => lines.print(format_args!(
+                "{nothing} Kept by {}. Take it back: {}",
+                kept.path().display(),
+                kept.way_back(self.state)
+            )),
+            (Some(_), Some(kept)) => lines.print(format_args!(
+                "{} written and read back, and kept by {}. Take both back: {}",
+                settings(made.written as usize),
+                kept.path().display(),
+                kept.way_back(self.state)
+            )),
+            (Some(session), None) => lines.print(format_args!(
                 "{} written and read back. Take it back: evenkeel undo {}{}",
                 settings(made.written as usize),
                 short_name(session),

@@ -14,6 +14,7 @@ use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
 use crate::{
     args::{RootArg, StateArg},
+    cmd::keep::EtcArg,
     failure::{Failure, Outcome, json, note, print, print_verdict},
     numbers::words,
     time::seconds_within,
@@ -61,6 +62,14 @@ pub(crate) struct DoctorArgs {
     /// Take the fixes back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
     #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"), help_heading = "Journal")]
     commit_confirm: Option<u64>,
+    /// Keep the fixes: write a file for `evenkeel keep`.
+    #[arg(long, requires = "fix", conflicts_with_all = ["root", "dry_run", "commit_confirm"], help_heading = "Fixes")]
+    keep: bool,
+    /// Name of that file, without its ending [default: doctor, with the check].
+    #[arg(long, value_name = "NAME", hide_short_help = true, requires = "keep", help_heading = "Files")]
+    name: Option<String>,
+    #[command(flatten)]
+    etc: EtcArg,
     /// Watch the counters for this time before and after the fixes, and say what they brought.
     #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"), help_heading = "Fixes")]
     measure: Option<u64>,

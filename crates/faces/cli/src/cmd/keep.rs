@@ -1,6 +1,7 @@
 //! `evenkeel keep`: what was set is kept.
 
 mod add;
+mod keeping;
 mod planner;
 mod run;
 mod show;
@@ -22,6 +23,7 @@ use crate::{
     unit::exec_start,
 };
 
+pub(crate) use self::keeping::Keeping;
 use self::{add::check_name, planner::VerbPlanner};
 
 /// Keep what was set: plan and make it again after a boot, a reset, a rename.
@@ -166,7 +168,7 @@ fn off(args: &OffArgs) -> Result<Outcome, Failure> {
             told()?;
             lines.print(format_args!("{} is removed", args.etc.folder().file(name).display()));
         }
-        None if control::stop()? => lines.print("The process that kept has ended; the files stay."),
+        None if control::stop()? => lines.print("The process that kept has ended; the files stay. If a unit runs it, the next boot starts it again: systemctl disable evenkeel-keep"),
         None => lines.print("No process keeps here; the files stay."),
     }
     if args.leave {
@@ -204,5 +206,12 @@ fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
 fn note_nobody() {
     note(
         "No process keeps here: `evenkeel keep run --once` makes it now, `evenkeel keep unit` prints a unit for each boot.",
+    );
+}
+
+/// Says how it comes to be made again, where no process does it.
+fn note_unkept() {
+    note(
+        "No process keeps here, so that it is not made again yet: `evenkeel keep unit` prints a unit for each boot, `evenkeel keep run` does it in a terminal.",
     );
 }

@@ -75,8 +75,8 @@ fn files_that_contradict_each_other_are_both_refused_and_others_are_not() {
     // The table of socket flows is one for all interfaces.
     let spread =
         Spread { interfaces: vec![Pattern::try_from("x0".to_owned()).unwrap()], rfs: Some(1), ..Spread::default() };
-    let refused = etc.folder.write("e", &Intents { spread: vec![spread], ..Intents::default() }, check).unwrap_err();
-    assert!(refused.to_string().contains("`rfs` is 1"), "{refused}");
+    let refused = etc.folder.prepare("e", &Intents { spread: vec![spread], ..Intents::default() }, check).unwrap_err();
+    assert!(refused.to_string().contains("its `rfs` would be 1"), "{refused}");
     assert!(!etc.folder.file("e").exists());
 }
 
@@ -96,14 +96,23 @@ fn a_file_is_written_replaced_and_removed() {
     let folder = Folder::at(Some(&home.path().join("etc")));
     assert_eq!(folder.read(check).unwrap(), Files::default(), "there is no folder");
     let intents = Intents { spread: vec![Spread::default()], ..Intents::default() };
-    assert!(!folder.write("all", &intents, check).unwrap());
+    let file = folder.prepare("all", &intents, check).unwrap();
+    assert_eq!(folder.write(&file).unwrap(), None);
     let before = folder.fingerprint();
-    assert!(folder.write("all", &intents, check).unwrap(), "replaced");
+    assert_eq!(
+        folder.write(&folder.prepare("all", &intents, check).unwrap()).unwrap(),
+        Some(intents.text()),
+        "replaced"
+    );
     assert_ne!(folder.fingerprint(), before);
     let mode = fs::metadata(folder.file("all")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode & 0o133, 0, "{mode:o}");
     assert_eq!(folder.read(check).unwrap().good[0].intents, intents);
-    assert!(matches!(folder.write("../x", &intents, check), Err(KeepError::Intent(_))));
+    assert!(matches!(folder.prepare("../x", &intents, check), Err(KeepError::Intent(_))));
+    folder.put_back("all", Some(&(intents.text() + "# mine\n"))).unwrap();
+    assert!(matches!(folder.prepare("all", &intents, check), Err(KeepError::Edited { .. })));
+    folder.put_back("all", None).unwrap();
+    folder.write(&file).unwrap();
     folder.remove("all").unwrap();
     assert!(matches!(folder.remove("all"), Err(KeepError::NoSuchFile { .. })));
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use host::{
-    journal::Transaction,
+    journal::{Transaction, settings},
     knob::{Change, Knob, KnobError},
 };
 
@@ -33,7 +33,9 @@ impl<P: Planner> Keeper<P> {
             }
             let (name, drift) = (self.files.good[at].name.clone(), self.files.good[at].intents.drift);
             if now < self.settles_until {
-                self.set_back(&name, &foreign, EventKind::Set, "reset behind the last change");
+                let message =
+                    format!("{} reset after the last change of the machine: set again", settings(foreign.len()));
+                self.set_back(&name, &foreign, EventKind::Set, &message);
                 continue;
             }
             let running = writers();
@@ -118,7 +120,7 @@ impl<P: Planner> Keeper<P> {
 fn phrase(foreign: &[Foreign], running: &[Process]) -> String {
     let Some(first) = foreign.first() else { return String::new() };
     let Foreign { knob, kept, found } = first;
-    let who = likely(knob, running).unwrap_or_else(|| "by whom is not known".to_owned());
+    let who = likely(knob, running).unwrap_or_else(|| "it is not known by whom".to_owned());
     let more = match foreign.len() - 1 {
         0 => String::new(),
         1 => ", and 1 more setting".to_owned(),

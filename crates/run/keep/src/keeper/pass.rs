@@ -43,7 +43,7 @@ impl<P: Planner> Keeper<P> {
             match self.make(at, &name, &changes) {
                 Ok(0) => {}
                 Ok(written) => {
-                    let message = format!("{} written: {cause}", settings(written as usize));
+                    let message = format!("{} written, since {cause}", settings(written as usize));
                     self.log.add(EventKind::Set, &name, message, Some(seen.elapsed().as_secs_f64() * 1e3));
                     if changes.iter().any(|change| change.knob.resets_queues())
                         && let Some(planned) = self.plan()
@@ -79,6 +79,11 @@ impl<P: Planner> Keeper<P> {
             // Of what failed nothing stays: there is nothing to keep.
             if plan.planned.problem.is_none() {
                 plan.kept = plan.kept_values(&self.memory);
+            }
+            let (before, now) = (earlier.map_or(0, |(plan, _)| plan.kept.len()), plan.kept.len());
+            if plan.planned.pending.is_empty() && plan.planned.problem.is_none() && 0 < now && now < before {
+                let message = format!("{cause}: {} kept now, {before} before", settings(now));
+                self.log.add(EventKind::Fewer, &file.name, message, None);
             }
         }
         self.plans = plans;

@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
+use host::knob::Change;
+
 use super::{FilePlan, Keeper};
 use crate::{
+    KeepError,
     drift::{likely, writers},
     folder::IntentFile,
     planner::Planner,
@@ -21,6 +24,38 @@ impl<P: Planner> Keeper<P> {
         self.plans = self.plans_of(planned);
         for plan in &mut self.plans {
             plan.kept = plan.kept_values(&self.memory);
+        }
+        Ok(())
+    }
+
+    /// Plans a file that is to be written together with the others.
+    ///
+    /// # Errors
+    /// It would set something to another value than a file that is there.
+    pub fn plan_beside(&mut self, new: &IntentFile) -> Result<(), KeepError> {
+        let mut files: Vec<IntentFile> = self.folder.read(|name| self.planner.check(name))?.good;
+        files.retain(|file| file.name != new.name);
+        files.push(new.clone());
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        // What cannot be planned contradicts nothing: carrying it out says why.
+        let planned = self.planner.plan(&files).unwrap_or_default();
+        let all = || files.iter().zip(&planned);
+        let own = all().filter(|(file, _)| file.name == new.name).flat_map(|(_, planned)| &planned.targets);
+        for mine in own {
+            let others = all().filter(|(file, _)| file.name != new.name);
+            let is_it = |it: &&Change| it.knob == mine.knob && !it.knob.same(&it.new, &mine.new);
+            let other = others.filter_map(|(file, planned)| Some((file, planned.targets.iter().find(is_it)?))).next();
+            let Some((file, theirs)) = other else { continue };
+            let [mine, theirs] = [mine, theirs].map(|it| (it.knob.to_string(), it.knob.phrase(&it.new)));
+            return Err(KeepError::Intent(format!(
+                "{} is not written: it would set {} to {}, and {} has it as {}. Change that file, or take it back: evenkeel keep off {}",
+                new.name,
+                mine.0,
+                mine.1,
+                self.folder.file(&file.name).display(),
+                theirs.1,
+                file.name
+            )));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ fn bed(drift: Drift) -> Bed {
     let (folder, machine) = (tempfile::tempdir().unwrap(), Machine::default());
     let intents = crate::intent::Intents { drift, spread: vec![Default::default()], doctor: Vec::new() };
     let etc = Folder::at(Some(&folder.path().join("etc")));
-    etc.write("all", &intents, |_| Ok(())).unwrap();
+    etc.write(&etc.prepare("all", &intents, |_| Ok(())).unwrap()).unwrap();
     machine.set(&rps(0), "0");
     let (journal, missing) = (Journal::at(Some(&folder.path().join("state"))), Rc::default());
     let keeper =
@@ -110,7 +110,8 @@ fn what_is_asked_for_is_set_once_and_again_after_a_change_of_the_machine() {
     // Removed and made again: there is nothing to fight.
     bed.machine.0.borrow_mut().remove(&rps(1));
     assert!(bed.look_at(10, "lan0").is_empty());
-    assert!(bed.look_at(11, "lan0").is_empty());
+    assert_eq!(bed.look_at(11, "lan0"), [EventKind::Fewer]);
+    assert!(bed.look_at(12, "lan0").is_empty());
     assert_eq!(bed.keeper.status().files[0].state, FileState::Kept);
 }
 
@@ -205,4 +206,39 @@ fn what_fails_is_taken_back_and_not_tried_again_until_something_changes() {
     bed.missing.borrow_mut().clear();
     assert_eq!(bed.look_at(201, "lan0"), [EventKind::Set]);
     assert_eq!(bed.now(), "3");
+}
+
+/// Wants a setting to have the last character of the file's name.
+struct Lasts;
+
+impl Planner for Lasts {
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn plan(&mut self, files: &[IntentFile]) -> Result<Vec<Planned>, String> {
+        let target = |file: &IntentFile| Change {
+            knob: rps(0),
+            old: "0".into(),
+            new: file.name[file.name.len() - 1..].to_owned(),
+            reason: "a test".into(),
+        };
+        Ok(files.iter().map(|file| Planned { targets: vec![target(file)], ..Planned::default() }).collect())
+    }
+}
+
+#[test]
+fn a_file_whose_plan_contradicts_another_ones_is_refused_before_it_is_written() {
+    let bed = bed(Drift::Restore);
+    let etc = Folder::at(Some(&bed.folder.path().join("etc")));
+    etc.remove("all").unwrap();
+    let doctor = crate::intent::Doctor { checks: vec!["rps".into()], ..Default::default() };
+    let intents = crate::intent::Intents { doctor: vec![doctor], ..Default::default() };
+    let prepare = |name: &str| etc.prepare(name, &intents, |_| Ok(())).unwrap();
+    etc.write(&prepare("a1")).unwrap();
+    let journal = Journal::at(Some(&bed.folder.path().join("state")));
+    let mut keeper = Keeper::with_store(etc.clone(), journal, Lasts, Box::new(bed.machine.clone()));
+    keeper.plan_beside(&prepare("b1")).unwrap();
+    let refused = keeper.plan_beside(&prepare("b2")).unwrap_err().to_string();
+    assert!(refused.starts_with("b2 is not written") && refused.contains("keep.d/a1.toml"), "{refused}");
 }

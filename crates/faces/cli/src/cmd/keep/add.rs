@@ -3,15 +3,12 @@
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use host::{Root, knob::CoalesceField};
-use keep::{
-    Folder,
-    intent::{Coalescing, Doctor, Drift, Intents, Pattern, RingSize, Spread, Steering, Switch},
-};
+use keep::intent::{Coalescing, Doctor, Drift, Intents, Pattern, RingSize, Spread, Steering, Switch};
 use model::{CpuSet, doctor::Role};
 use spread::{Options, Steer};
 use sys::privilege::{self, Capability};
 
-use super::{EtcArg, note_nobody, told};
+use super::{EtcArg, keeping::Keeping, note_nobody, told};
 use crate::{
     cmd::{doctor::ROLES, spread::RequestArgs},
     failure::{Failure, Lines, Outcome},
@@ -85,30 +82,24 @@ pub(super) fn run(args: &AddArgs) -> Result<Outcome, Failure> {
             (&args.file, intents, default_name("spread", &args.request.interfaces()))
         }
         What::Doctor(args) => {
-            let doctor = Doctor { checks: args.checks.clone(), role: args.role, interfaces: Vec::new() };
-            let intents = Intents { drift: args.file.drift, doctor: vec![doctor], ..Intents::default() };
+            let intents = doctor_intents(args.checks.clone(), args.role, args.file.drift);
             (&args.file, intents, default_name("doctor", &args.checks))
         }
     };
-    let name = file.name.clone().unwrap_or(name);
+    let mut keeping = Keeping::new(&file.etc, file.name.as_deref().unwrap_or(&name), &intents)?;
     let mut lines = Lines::default();
-    write(&file.etc.folder(), &name, &intents, &mut lines)?;
+    keeping.write()?;
+    lines.print(format_args!(
+        "{} is {}: {}. Take it back: {}",
+        keeping.path().display(),
+        keeping.done(),
+        intents.phrases().join("; "),
+        keeping.way_back(None)
+    ));
     if !told()? {
         note_nobody();
     }
     lines.end(false, Outcome::Fine)
-}
-
-/// Writes a file and says so.
-fn write(folder: &Folder, name: &str, intents: &Intents, lines: &mut Lines) -> Result<(), Failure> {
-    let was_there = folder.write(name, intents, check_name)?;
-    let done = if was_there { "replaced" } else { "written" };
-    lines.print(format_args!(
-        "{} is {done}: {}. Take it back: evenkeel keep off {name}",
-        folder.file(name).display(),
-        intents.phrases().join("; ")
-    ));
-    Ok(())
 }
 
 /// Refuses a name that is no check's.
@@ -116,15 +107,21 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     doctor::Selection::parse(&[name.to_owned()]).map(drop).map_err(|error| error.to_string())
 }
 
+/// A file of fixes of the doctor.
+pub(super) fn doctor_intents(checks: Vec<String>, role: Option<Role>, drift: Drift) -> Intents {
+    let doctor = Doctor { checks, role, interfaces: Vec::new() };
+    Intents { drift, doctor: vec![doctor], ..Intents::default() }
+}
+
 /// `spread-eth0`; the first of several, and no sign that a file's name cannot have.
-fn default_name(kind: &str, of: &[String]) -> String {
+pub(super) fn default_name(kind: &str, of: &[String]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
     let first = of.first().map(|name| name.chars().map(plain).collect::<String>());
     first.map_or_else(|| kind.to_owned(), |first| format!("{kind}-{first}"))
 }
 
 /// The intents that the options of `spread` are.
-fn spread_intents(interfaces: &[String], options: &Options, drift: Drift) -> Result<Intents, Failure> {
+pub(super) fn spread_intents(interfaces: &[String], options: &Options, drift: Drift) -> Result<Intents, Failure> {
     let patterns = interfaces.iter().map(|name| Pattern::try_from(name.clone()));
     let interfaces = patterns.collect::<Result<_, _>>().map_err(|why| Failure::usage(anyhow!(why)))?;
     let except = Some(options.except.clone()).filter(|cpus: &CpuSet| !cpus.is_empty());

@@ -6,7 +6,7 @@ use report::Look;
 /// Events that a status shows.
 const EVENTS_MAX: usize = 5;
 
-/// `spread-eth0: 3 settings written: eth0 appeared (12 ms)`
+/// `spread-eth0: 3 settings written, since eth0 appeared (12 ms)`
 pub(super) fn line(event: &Event) -> String {
     let took = event.took_ms.map_or_else(String::new, |ms| format!(" ({ms:.0} ms)"));
     match event.file.is_empty() {
@@ -15,9 +15,13 @@ pub(super) fn line(event: &Event) -> String {
     }
 }
 
+fn aged(event: &Event) -> String {
+    format!("{:.0} s ago: {}", event.age_s, line(event))
+}
+
 pub(super) fn text(status: &Status) -> String {
     if status.files.is_empty() {
-        let events: String = status.events.iter().map(|event| line(event) + "\n").collect();
+        let events: String = status.events.iter().map(|event| aged(event) + "\n").collect();
         return format!("{events}Nothing is kept: {} has no file. Begin: evenkeel keep add spread\n", status.folder);
     }
     let look = Look::of_stdout();
@@ -36,7 +40,7 @@ pub(super) fn text(status: &Status) -> String {
         add(&format!("{} has another owner{who}: left alone for {} s more", it.setting, it.rest_s));
     }
     for event in status.events.iter().rev().take(EVENTS_MAX).rev() {
-        add(&format!("{:.0} s ago: {}", event.age_s, line(event)));
+        add(&aged(event));
     }
     add(&match (status.pid, status.reading_s) {
         (Some(pid), Some(reading)) => format!("Process {pid} keeps this; a reading takes {:.1} ms.", reading * 1e3),

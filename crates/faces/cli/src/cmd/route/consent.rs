@@ -76,7 +76,7 @@ pub(super) fn run(args: &RulesArgs) -> Result<Outcome, Failure> {
         return if args.json { print_json("route.rules", rules) } else { print(&text) }.map(|()| Outcome::Fine);
     }
     privilege::require_root("route rules", needed(&rules.plan.changes))?;
-    let terms = Terms { state: args.state.path(), commit_confirm: None };
+    let mut terms = Terms { state: args.state.path(), commit_confirm: None, keeping: None };
     let mut lines = Lines::default();
     if !rules.plan.changes.is_empty() {
         if !args.json {

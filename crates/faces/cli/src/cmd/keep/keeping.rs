@@ -1,0 +1,103 @@
+//! A change that is to be kept: `keep add`, and `--keep` of the verbs that change the machine.
+
+use std::path::{Path, PathBuf};
+
+use host::journal::Journal;
+use keep::{
+    Folder, Keeper,
+    folder::IntentFile,
+    intent::{Drift, Intents},
+    off,
+};
+use model::doctor::Role;
+use spread::Options;
+
+use super::{EtcArg, add, note_unkept, planner::VerbPlanner, told};
+use crate::{args::state_flag, failure::Failure};
+
+/// A file of intents that was looked at together with the others, and is written before anything is set.
+pub(crate) struct Keeping {
+    folder: Folder,
+    etc: Option<PathBuf>,
+    file: IntentFile,
+    /// The text that the file had before, once it is written.
+    before: Option<Option<String>>,
+}
+
+impl Keeping {
+    /// # Errors
+    /// The intents or the name are refused, or they contradict another file.
+    pub(super) fn new(etc: &EtcArg, name: &str, intents: &Intents) -> Result<Self, Failure> {
+        let folder = etc.folder();
+        let file = folder.prepare(name, intents, add::check_name)?;
+        Keeper::new(folder.clone(), Journal::at(None), VerbPlanner::live()).plan_beside(&file)?;
+        Ok(Self { folder, etc: etc.path().map(Path::to_owned), file, before: None })
+    }
+
+    /// Of `spread apply --keep`.
+    pub(crate) fn spread(
+        etc: &EtcArg,
+        name: Option<&str>,
+        interfaces: &[String],
+        options: &Options,
+    ) -> Result<Self, Failure> {
+        let intents = add::spread_intents(interfaces, options, Drift::default())?;
+        Self::new(etc, name.unwrap_or(&add::default_name("spread", interfaces)), &intents)
+    }
+
+    /// Of `doctor --fix --keep`: `named` are the checks of the command line, `checks` those that are kept.
+    pub(crate) fn doctor(
+        etc: &EtcArg,
+        name: Option<&str>,
+        named: &[String],
+        checks: Vec<String>,
+        role: Option<Role>,
+    ) -> Result<Self, Failure> {
+        let intents = add::doctor_intents(checks, role, Drift::default());
+        Self::new(etc, name.unwrap_or(&add::default_name("doctor", named)), &intents)
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.file(&self.file.name)
+    }
+
+    pub(crate) fn write(&mut self) -> Result<(), Failure> {
+        self.before = Some(self.folder.write(&self.file)?);
+        Ok(())
+    }
+
+    /// `written`, or `replaced`.
+    pub(super) fn done(&self) -> &'static str {
+        if matches!(self.before, Some(Some(_))) { "replaced" } else { "written" }
+    }
+
+    /// Nothing was set: the file is what it was. The failure says so.
+    pub(crate) fn put_back(self, failure: Failure) -> Failure {
+        let Some(before) = self.before else { return failure };
+        match self.folder.put_back(&self.file.name, before.as_deref()) {
+            Ok(()) => {
+                failure.after(&format!("Nothing is kept: {} is as it was", self.folder.file(&self.file.name).display()))
+            }
+            Err(error) => failure.after(&format!("{error}: it is still kept")),
+        }
+    }
+
+    /// The command of the session, by which `keep off` finds it.
+    pub(crate) fn session_command(&self, command: &str) -> String {
+        off::marked(command, &self.file.name)
+    }
+
+    /// The command that takes back what was set, and the file.
+    pub(crate) fn way_back(&self, state: Option<&Path>) -> String {
+        let etc = self.etc.as_ref().map_or_else(String::new, |etc| format!(" --etc {}", etc.display()));
+        format!("evenkeel keep off {}{etc}{}", self.file.name, state_flag(state))
+    }
+
+    /// Has the process that keeps read the file; says what to do where none does.
+    pub(crate) fn tell(&self) -> Result<(), Failure> {
+        if !told()? {
+            note_unkept();
+        }
+        Ok(())
+    }
+}
