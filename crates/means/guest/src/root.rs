@@ -62,6 +62,7 @@ impl Root {
             archive.folder(Path::new(folder)).map_err(failed)?;
         }
         archive.program(evenkeel, EVENKEEL)?;
+        archive.opened("libpcap.so.0.8")?;
         for (name, package) in PROGRAMS {
             let found = sys::program::find(name.as_ref()).ok_or(GuestError::Missing(name, package))?;
             archive.program(&found, &format!("/bin/{name}"))?;
@@ -120,6 +121,18 @@ impl Archive {
     fn file(&mut self, at: &str, mode: u32, bytes: &[u8]) -> io::Result<()> {
         Path::new(at).parent().map_or(Ok(()), |parent| self.folder(parent))?;
         self.entry(Path::new(at), ModeFileType::Regular, mode, bytes)
+    }
+
+    /// A library that a program opens by this name, with those that the loader finds for it; without one here there is none there.
+    fn opened(&mut self, name: &str) -> Result<(), GuestError> {
+        let known = sys::program::command("ldconfig").arg("-p").output();
+        let known = known.map_err(|_| GuestError::Missing("ldconfig", "libc-bin"))?;
+        let known = String::from_utf8_lossy(&known.stdout);
+        let of_name = known.lines().find(|line| line.split_whitespace().next() == Some(name));
+        match of_name.and_then(|line| line.split(" => ").nth(1)) {
+            Some(path) => self.program(Path::new(path), path),
+            None => Ok(()),
+        }
     }
 
     /// A program with the libraries that the loader finds for it.

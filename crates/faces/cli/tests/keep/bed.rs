@@ -48,7 +48,7 @@ impl Kept {
         arguments
     }
 
-    pub(crate) fn command(&self, line: &str) -> Command {
+    pub(crate) fn verb(&self, line: &str) -> Command {
         let mut command = Command::cargo_bin("evenkeel").unwrap();
         command.args(self.arguments(line));
         command
@@ -63,12 +63,12 @@ impl Kept {
     }
 
     pub(crate) fn run(&self, line: &str) -> Output {
-        self.space.run(|| self.command(line).output().unwrap())
+        self.space.run(|| self.verb(line).output().unwrap())
     }
 
     /// Starts the process that keeps, and waits until it answers.
     pub(crate) fn start(&self) -> Running {
-        let keeper = self.space.run(|| Running::logged(&mut self.command("keep run"), &self.log));
+        let keeper = self.space.run(|| Running::logged(&mut self.verb("keep run"), &self.log));
         wait_reporting("the keeper", || self.status()["pid"].as_u64() == Some(keeper.pid().into()), || log(&self.log));
         keeper
     }
