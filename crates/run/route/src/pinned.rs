@@ -74,11 +74,7 @@ impl PinnedRules {
     pub(crate) fn find(&self, interface: &str) -> Result<Option<PathBuf>, RouteError> {
         let folder = self.folder(interface);
         match trusted_folder(&folder) {
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound || error.get_ref().is_some_and(|e| e.is::<Distrust>()) =>
-            {
-                Ok(None)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_distrust(&error) => Ok(None),
             Err(source) => Err(RouteError::Pin { operation: "use", path: folder, source }),
             // The interface was removed and made again.
             Ok(()) if attached(interface)?.is_none() => self.unpin(interface).map(|()| None),
@@ -144,6 +140,11 @@ impl PinnedRules {
         let failed = |source| RouteError::Pin { operation: "remove", path: folder.to_owned(), source };
         TrustedFolder::open(folder).and_then(TrustedFolder::remove).map_err(failed)
     }
+}
+
+/// True if a folder is another user's, or can be changed by one.
+fn is_distrust(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Distrust>)
 }
 
 /// Interfaces of this network namespace with pinned rules that still run.
