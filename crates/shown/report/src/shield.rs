@@ -44,11 +44,7 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
             };
             let counts = [status.totals.passed, status.totals.dropped].map(units::grouped);
             let own = status.rules.iter().filter(|rule| rule.counts()).count();
-            let rules = match status.rules.iter().filter(|rule| rule.management).count() {
-                0 => own.to_string(),
-                built_in => format!("{own} and {built_in} built-in"),
-            };
-            let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, rules];
+            let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, own.to_string()];
             row.extend(counts);
             row.push(status.attacks.len().to_string());
             row
