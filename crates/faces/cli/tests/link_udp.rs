@@ -30,7 +30,13 @@ fn on_a_wire(tag: &str, addresses: [&str; 2], payload: u64) {
     let folder = folder(&bed);
     let witness = Tcpdump::start(&right, right.interface(), &bed.path("seen.pcap"), &[]);
     let a = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &["--over", "udp"]);
-    let b = LinkNode::start(EVENKEEL, &bed, &right, "beta", &["--over", "udp", "--receive", &folder]);
+    let b = LinkNode::start(
+        EVENKEEL,
+        &bed,
+        &right,
+        "beta",
+        &["--over", "udp", "--receive", &folder, "--receive-free", "1M"],
+    );
     carry(&bed, [&a, &b], "beta", &folder);
     let status = a.status();
     assert_eq!(status["payload_max"], payload);
@@ -66,8 +72,13 @@ fn nodes_behind_a_router_talk_once_they_are_introduced() {
     bed.space("right").output("ip route add default via 10.9.2.1");
     let folder = folder(&bed);
     let a = LinkNode::start(EVENKEEL, &bed, &left, "alpha", &["--over", "udp", "--peer", "10.9.2.2"]);
-    let b =
-        LinkNode::start(EVENKEEL, &bed, &right, "beta", &["--over", "udp", "--receive", &folder, "--peer", "10.9.1.2"]);
+    let b = LinkNode::start(
+        EVENKEEL,
+        &bed,
+        &right,
+        "beta",
+        &["--over", "udp", "--receive", &folder, "--receive-free", "1M", "--peer", "10.9.1.2"],
+    );
     carry(&bed, [&a, &b], "beta", &folder);
     ended(&a.ask(&["ping", "10.9.2.2:885", "-c", "1"]), 0);
 }

@@ -11,6 +11,8 @@ use crate::Address;
 
 /// Share of the file system that stays free by default, and of its inodes always.
 const FREE_DIVISOR: u64 = 10;
+/// Upper bound of that default, in bytes: a tenth of a file system of terabytes is no reserve that anyone needs (systemd's journal has the same bound).
+const FREE_DEFAULT_MAX: u64 = 4 << 30;
 /// Share of the room for files of one node: a node that announces large files does not lock out others.
 const NODE_DIVISOR: u64 = 2;
 
@@ -18,7 +20,7 @@ const NODE_DIVISOR: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Room {
     folder: PathBuf,
-    /// Bytes that stay free; none: the default share.
+    /// Bytes that stay free; none: the default share, at most [`FREE_DEFAULT_MAX`].
     free: Option<u64>,
     /// Node and outstanding bytes of each incoming file.
     pub(super) promised: Vec<(Option<Address>, u64)>,
@@ -59,7 +61,7 @@ impl Room {
     }
 
     fn fits(&self, space: Space, from: Option<Address>, bytes: u64) -> Result<(), String> {
-        let free = self.free.unwrap_or(space.bytes / FREE_DIVISOR);
+        let free = self.free.unwrap_or((space.bytes / FREE_DIVISOR).min(FREE_DEFAULT_MAX));
         let (of_all, of_node) = (self.promises(|_| true), self.promises(|node| node == from));
         if of_all.bytes.saturating_add(bytes).saturating_add(free) > space.bytes_left {
             return Err(format!(
@@ -138,6 +140,9 @@ mod tests {
             let found = room(free, &[(1, promised)]).fits(SPACE, node(2), bytes);
             assert_eq!(found.is_ok(), fits, "{free:?} {promised} {bytes}: {found:?}");
         }
+        let large = Space { bytes: 252 << 30, bytes_left: 5 << 30, ..SPACE };
+        assert_eq!(room(None, &[]).fits(large, node(2), 512 << 20), Ok(()), "not a tenth, which would be 25 GiB");
+        assert!(room(None, &[]).fits(large, node(2), (1 << 30) + 1).is_err());
         let why = room(None, &[]).fits(SPACE, node(2), u64::MAX).unwrap_err();
         assert!(why.ends_with("100M of that file system stay free (--receive-free)"), "{why}");
         let few = Space { inodes_left: 10, ..SPACE };

@@ -65,7 +65,7 @@ pub(super) struct ServeArgs {
     /// Any node on this Ethernet can then write there: nothing proves who it is.
     #[arg(long, value_name = "PATH", help_heading = "Programs")]
     pub(super) receive: Option<PathBuf>,
-    /// Bytes of its file system that files of other nodes leave free [default: a tenth].
+    /// Bytes of its file system that files of other nodes leave free [default: a tenth, at most 4 GiB].
     ///
     /// A file for which there is no such room is refused, and one with which files of its node would take more than half of it. A tenth of the inodes stays
     /// free, too.
