@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Bed, End, Running, json, log, wait};
+use crate::{Bed, End, Running, json, log, wait, wait_reporting};
 
 /// The node. Its broker ends with it.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl LinkNode {
         let mut command = Command::new(self.program);
         command.args(["link", "serve", self.end.interface(), "--name", name]).args(more);
         self.broker = Some(self.end.run(|| Running::logged(&mut command, &self.log)));
-        wait(&format!("{name} serves"), || self.ask(&["status"]).status.success());
+        wait_reporting(&format!("{name} serves"), || self.ask(&["status"]).status.success(), || self.log());
     }
 
     /// `evenkeel link` with these arguments, there.
