@@ -121,8 +121,9 @@ impl LinkBarrier {
         set_mac(&PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?, mac);
         let bytes = usize::from(GROUPS) * size_of::<barrier_group>();
         let groups = PROGRAM.memory(&skel.maps.barrier_groups, bytes, "map the groups")?;
-        let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_states)?)?;
+        let maps = [&skel.maps.link_rings, &skel.maps.link_states, &skel.maps.link_slots];
+        let [rings, states, slots] = maps.map(|map| PROGRAM.map(map));
+        let endpoints = Endpoints::new(PROGRAM, rings?, states?, &slots?)?;
         let counts = PROGRAM.map(&skel.maps.link_counts)?;
         let position = put(&program)?;
         Ok(Self { program, counts, groups, endpoints, position })

@@ -1,14 +1,15 @@
 //! The endpoints of a protocol's program: rings by number, made and removed while frames come.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     mem::offset_of,
     ops::RangeInclusive,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::atomic::Ordering,
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, libbpf_sys};
-use sys::bpf_ring::page_bytes;
+use sys::{bpf_ring::page_bytes, map_mmap::SharedMemory};
 
 use super::ring::LinkRing;
 use crate::{
@@ -19,6 +20,8 @@ use crate::{
 
 /// The largest ring, in bytes.
 pub(super) const BYTES_MAX: usize = 1 << 30;
+/// Bytes of an entry of `link_slots`.
+const SLOT_BYTES: usize = size_of::<u64>();
 
 /// Maps of endpoints, which live while the program or this does.
 #[derive(Debug)]
@@ -26,26 +29,35 @@ pub(super) struct Endpoints {
     program: Program,
     rings: MapHandle,
     states: MapHandle,
-    taken: BTreeSet<u32>,
-    /// Replacement for endpoints that were removed: the kernel waits at the end of each call until no program is at work, and takes many
-    /// entries in one call only where they are replaced.
-    nobody: [MapHandle; 2],
+    /// Slot of each endpoint, as the program reads it: 8 bytes each, 0 without a ring.
+    slots: SharedMemory,
+    /// Slot of each endpoint that has a ring.
+    taken: BTreeMap<u32, u32>,
+    /// Closed ring and page in place of removed ones: since Linux 6.8 many entries are replaced in one grace period, and deleted in one each.
+    closed: [MapHandle; 2],
 }
 
 impl Endpoints {
-    pub(super) fn new(program: Program, rings: MapHandle, states: MapHandle) -> Result<Self, XdpError> {
-        let nobody = make(program, page_bytes())?;
+    pub(super) fn new(
+        program: Program,
+        rings: MapHandle,
+        states: MapHandle,
+        slots: &MapHandle,
+    ) -> Result<Self, XdpError> {
+        let closed = make(program, page_bytes())?;
         let mut state = [0; size_of::<link_ring_state>()];
-        state[offset_of!(link_ring_state, nobody)..][..4].copy_from_slice(&1u32.to_ne_bytes());
-        let written = nobody[1].update(&0u32.to_ne_bytes(), &state, MapFlags::ANY);
-        written.map_err(|e| program.failed("write the page of nobody", to_io(&e)))?;
-        Ok(Self { program, rings, states, taken: BTreeSet::new(), nobody })
+        state[offset_of!(link_ring_state, closed)..][..4].copy_from_slice(&1u32.to_ne_bytes());
+        let written = closed[1].update(&0u32.to_ne_bytes(), &state, MapFlags::ANY);
+        written.map_err(|e| program.failed("write the page of a closed ring", to_io(&e)))?;
+        let bytes = slots.max_entries() as usize * SLOT_BYTES;
+        let slots = SharedMemory::of(slots.as_fd(), bytes, 0).map_err(|e| program.failed("map the slots", e))?;
+        Ok(Self { program, rings, states, slots, taken: BTreeMap::new(), closed })
     }
 
-    /// Makes a ring of at least `bytes`, which gets what comes for `numbers` from now on.
+    /// Makes a ring of at least `bytes` for the frames to `numbers`: two grace periods, whatever their count.
     pub(super) fn add(&mut self, numbers: RangeInclusive<u32>, bytes: usize) -> Result<LinkRing, XdpError> {
-        if let Some(taken) = self.taken.range(numbers.clone()).next() {
-            return Err(XdpError::setting(format!("the endpoint {taken} has a ring already: remove that one first")));
+        if let Some((taken, _)) = self.taken.range(numbers.clone()).next() {
+            return Err(has_ring(*taken));
         }
         if numbers.is_empty() || bytes > BYTES_MAX || *numbers.end() >= self.rings.max_entries() {
             return Err(XdpError::setting(format!(
@@ -59,56 +71,91 @@ impl Endpoints {
         let [ring, state] = make(self.program, bytes)?;
         let descriptors = [self.program.descriptor(&ring)?, self.program.descriptor(&state)?];
         let reader = LinkRing::of(descriptors).map_err(|e| self.program.failed("map a ring", e))?;
-        // What comes for them goes there once they have a state.
-        let all: Vec<u32> = numbers.clone().collect();
-        let entered = self.put(&self.rings, &all, &ring).and_then(|()| self.put(&self.states, &all, &state));
-        if entered.is_err() {
-            self.take_out(&all);
-        } else {
-            self.taken.extend(numbers);
-        }
-        entered.map(|()| reader)
+        self.enter(numbers, [ring.as_fd(), state.as_fd()])?;
+        Ok(reader)
     }
 
-    /// Has what comes for one more number go to a ring that others have.
+    /// Adds one more endpoint to a ring.
     pub(super) fn join(&mut self, number: u32, ring: &LinkRing) -> Result<(), XdpError> {
-        if self.taken.contains(&number) {
-            return Err(XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first")));
+        if self.taken.contains_key(&number) {
+            return Err(has_ring(number));
         }
-        let [ring, state] = ring.descriptors();
-        self.put(&self.rings, &[number], ring)?;
-        self.put(&self.states, &[number], state)?;
-        self.taken.insert(number);
+        self.enter(number..=number, ring.descriptors())
+    }
+
+    /// Puts a ring and its page into a free slot, and the slot to each endpoint.
+    fn enter(&mut self, numbers: RangeInclusive<u32>, [ring, state]: [BorrowedFd<'_>; 2]) -> Result<(), XdpError> {
+        let used: BTreeSet<u32> = self.taken.values().copied().collect();
+        let slot = (1..self.rings.max_entries()).find(|slot| !used.contains(slot));
+        let slot = slot.ok_or_else(|| XdpError::setting("there is no room for one more ring".to_owned()))?;
+        let entered = self.put(&self.rings, &[slot], ring).and_then(|()| self.put(&self.states, &[slot], state));
+        if entered.is_err() {
+            self.release(&[slot]);
+            self.wait();
+            return entered;
+        }
+        for number in numbers {
+            self.point(number, slot);
+            self.taken.insert(number, slot);
+        }
         Ok(())
     }
 
-    fn put(&self, map: &MapHandle, numbers: &[u32], inner: impl AsFd) -> Result<(), XdpError> {
-        let keys: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(numbers.len());
-        let put = map.update_batch(&keys, &values, numbers.len() as u32, MapFlags::ANY, MapFlags::ANY);
+    fn point(&self, number: u32, slot: u32) {
+        self.slots.word(number as usize * SLOT_BYTES).store(slot.into(), Ordering::SeqCst);
+    }
+
+    fn put(&self, map: &MapHandle, slots: &[u32], inner: impl AsFd) -> Result<(), XdpError> {
+        let keys: Vec<u8> = slots.iter().flat_map(|slot| slot.to_ne_bytes()).collect();
+        let values = inner.as_fd().as_raw_fd().to_ne_bytes().repeat(slots.len());
+        let put = map.update_batch(&keys, &values, slots.len() as u32, MapFlags::ANY, MapFlags::ANY);
         Ok(put.map_err(|e| self.program.failed("enter a ring", to_io(&e)))?)
     }
 
     /// Removes these endpoints, as far as they are there. No frame goes into one of their rings any more afterwards.
     pub(super) fn remove(&mut self, numbers: impl IntoIterator<Item = u32>) {
-        let there: Vec<u32> = numbers.into_iter().filter(|number| self.taken.remove(number)).collect();
-        self.take_out(&there);
+        let mut left = BTreeSet::new();
+        for number in numbers {
+            if let Some(slot) = self.taken.remove(&number) {
+                self.point(number, 0);
+                left.insert(slot);
+            }
+        }
+        let used: BTreeSet<u32> = self.taken.values().copied().collect();
+        let is_removed = !left.is_empty();
+        let free: Vec<u32> = left.into_iter().filter(|slot| !used.contains(slot)).collect();
+        self.release(&free);
+        if is_removed {
+            self.wait();
+        }
     }
 
-    fn take_out(&self, numbers: &[u32]) {
-        let Some(last) = numbers.last() else { return };
-        let [ring, state] = &self.nobody;
-        for (map, nobody) in [(&self.states, state), (&self.rings, ring)] {
+    /// Empties slots to which no endpoint points.
+    fn release(&self, slots: &[u32]) {
+        if slots.is_empty() {
+            return;
+        }
+        let [ring, state] = &self.closed;
+        for (map, closed) in [(&self.states, state), (&self.rings, ring)] {
             // The kernel refuses it only without memory for the call; one by one it needs none.
-            if self.put(map, numbers, nobody).is_err() {
-                for number in numbers {
-                    let _ = map.delete(&number.to_ne_bytes());
+            if self.put(map, slots, closed).is_err() {
+                for slot in slots {
+                    let _ = map.delete(&slot.to_ne_bytes());
                 }
             }
         }
-        // Before 6.8 the kernel waits for programs at the end of a call for one entry alone.
-        let _ = self.rings.update(&last.to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY);
     }
+
+    /// Waits for a grace period, with which a call for one entry alone ends: no program uses earlier entries afterwards. Slot 0 has no page, so
+    /// that its ring gets nothing.
+    fn wait(&self) {
+        let ring = self.closed[0].as_fd().as_raw_fd().to_ne_bytes();
+        let _ = self.rings.update(&0u32.to_ne_bytes(), &ring, MapFlags::ANY);
+    }
+}
+
+fn has_ring(number: u32) -> XdpError {
+    XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first"))
 }
 
 /// A ring of `bytes` and the page beside it.

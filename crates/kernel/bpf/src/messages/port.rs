@@ -84,8 +84,9 @@ impl LinkPort {
         let program = PROGRAM.descriptor(skel.progs.ek_link.as_fd())?;
         let own = PROGRAM.memory(&skel.maps.data_link, size_of::<link_own>(), "map the address")?;
         set_mac(&own, mac);
-        let endpoints =
-            Endpoints::new(PROGRAM, PROGRAM.map(&skel.maps.link_rings)?, PROGRAM.map(&skel.maps.link_states)?)?;
+        let maps = [&skel.maps.link_rings, &skel.maps.link_states, &skel.maps.link_slots];
+        let [rings, states, slots] = maps.map(|map| PROGRAM.map(map));
+        let endpoints = Endpoints::new(PROGRAM, rings?, states?, &slots?)?;
         let (counts, next) = (PROGRAM.map(&skel.maps.link_counts)?, PROGRAM.map(&skel.maps.link_next)?);
         slot.put(&[program.as_fd()])?;
         Ok(Self { slot, program, counts, own, endpoints, next, answers })

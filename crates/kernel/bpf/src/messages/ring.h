@@ -28,8 +28,8 @@ struct link_record {
 struct link_ring_state {
 	/* Set by the reader who is about to sleep, taken back by the program that wakes him. */
 	__u32 asleep;
-	/* Of the one page that stands for all endpoints which were removed: many leave at once by it. */
-	__u32 nobody;
+	/* Set while frames for this ring go to the stack. */
+	__u32 closed;
 	__u32 pad[14];
 	/* Frames for which the ring had no room. */
 	__u64 full;
@@ -57,6 +57,16 @@ struct link_page {
 	__uint(value_size, sizeof(struct link_ring_state));
 };
 
+/* The slot of each endpoint in the two maps below; slot 0 is empty. User space enters thousands of endpoints here by stores: an entry of an array of
+ * maps takes a grace period, 10 to 50 ms each. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LINK_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} link_slots SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, LINK_ENDPOINTS);
@@ -71,20 +81,25 @@ struct {
 	__array(values, struct link_page);
 } link_states SEC(".maps");
 
-/* An endpoint's ring and its state; no ring: nobody has it. The state is looked at first, as it is entered last and taken out first. */
+/* An endpoint's ring and its state; no ring: nobody has it. */
 static __always_inline void *link_ring_at(__u32 endpoint, struct link_ring_state **state)
 {
-	void *page = bpf_map_lookup_elem(&link_states, &endpoint);
+	__u64 *entry = bpf_map_lookup_elem(&link_slots, &endpoint);
 	struct link_ring_state *found;
-	__u32 zero = 0;
+	__u32 slot, zero = 0;
+	void *page;
 
+	if (!entry)
+		return 0;
+	slot = *(volatile __u64 *)entry;
+	page = bpf_map_lookup_elem(&link_states, &slot);
 	if (!page)
 		return 0;
 	found = bpf_map_lookup_elem(page, &zero);
-	if (!found || found->nobody)
+	if (!found || found->closed)
 		return 0;
 	*state = found;
-	return bpf_map_lookup_elem(&link_rings, &endpoint);
+	return bpf_map_lookup_elem(&link_rings, &slot);
 }
 
 /* How a record is to be committed. The reader sleeps only if nothing is reserved, after it has set its state; here a record was reserved before

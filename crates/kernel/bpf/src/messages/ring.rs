@@ -70,7 +70,7 @@ impl LinkRing {
     /// Has what comes for it go up to the stack from now on, without waiting as [`crate::LinkPort::remove`] does, which is to follow. Its reader
     /// could take that back.
     pub fn close(&self) {
-        self.state.half_word(offset_of!(link_ring_state, nobody)).store(1, Ordering::SeqCst);
+        self.state.half_word(offset_of!(link_ring_state, closed)).store(1, Ordering::SeqCst);
     }
 
     /// Hands each frame that is there to `each`, with the address that it came from and the number of its VLAN, and returns how many there were. The
