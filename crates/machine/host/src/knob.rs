@@ -179,6 +179,14 @@ enum Notation {
 impl Knob {
     /// Refuses names that would lead out of the folders that knobs are in. What is read back from a journal or a copy is not believed.
     pub fn check(&self) -> Result<(), String> {
+        if let Some(nic) = self.interface() {
+            // dev_valid_name() in net/core/dev.c, and no control characters.
+            let bad = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c.is_control();
+            return match nic.is_empty() || nic.len() > NAME_MAX || matches!(nic, "." | "..") || nic.contains(bad) {
+                true => Err(format!("`{nic}` is no name of an interface")),
+                false => Ok(()),
+            };
+        }
         match self {
             Self::Sysctl { path } => {
                 let mut parts = path.split('/');
@@ -189,6 +197,17 @@ impl Knob {
                     false => Err(format!("`{path}` is no setting under /proc/sys/{{{}}}", SYSCTLS.join(","))),
                 }
             }
+            Self::ThreadNice { name, .. } => match receives(name) {
+                true => Ok(()),
+                false => Err(format!("`{name}` is no kernel thread that receives packets")),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// The interface that the setting belongs to; none for a setting of the machine or the network namespace.
+    pub fn interface(&self) -> Option<&str> {
+        match self {
             Self::RpsCpus { nic, .. }
             | Self::RpsFlowCnt { nic, .. }
             | Self::XpsCpus { nic, .. }
@@ -200,24 +219,14 @@ impl Knob {
             | Self::Channels { nic }
             | Self::Coalesce { nic, .. }
             | Self::Feature { nic, .. }
-            | Self::RssIndirection { nic } => {
-                // dev_valid_name() in net/core/dev.c, and no control characters.
-                let bad = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c.is_control();
-                match nic.is_empty() || nic.len() > NAME_MAX || matches!(nic.as_str(), "." | "..") || nic.contains(bad)
-                {
-                    true => Err(format!("`{nic}` is no name of an interface")),
-                    false => Ok(()),
-                }
-            }
-            Self::ThreadNice { name, .. } => match receives(name) {
-                true => Ok(()),
-                false => Err(format!("`{name}` is no kernel thread that receives packets")),
-            },
+            | Self::RssIndirection { nic } => Some(nic),
             Self::IrqAffinity { .. }
             | Self::RfsEntries
+            | Self::ThreadNice { .. }
+            | Self::Sysctl { .. }
             | Self::Governor { .. }
             | Self::GuestHaltPoll
-            | Self::MarkRules => Ok(()),
+            | Self::MarkRules => None,
         }
     }
 

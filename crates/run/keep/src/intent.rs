@@ -16,14 +16,13 @@ pub use self::pattern::{Matched, Pattern, matched};
 
 /// All that one file asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Intents {
     /// What becomes of a setting that somebody else has written.
-    #[serde(default)]
     pub drift: Drift,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Spread>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doctor: Vec<Doctor>,
 }
 
@@ -92,30 +91,21 @@ impl From<Coalescing> for String {
 
 /// A placement, with the options of `spread apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Spread {
     /// The interfaces; none, and neither a MAC address nor a driver: every network card that is up.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Pattern>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub except: Option<CpuSet>,
-    #[serde(default)]
     pub rps: Steering,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rfs: Option<u32>,
-    #[serde(default)]
     pub xps: Steering,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threaded: Option<Switch>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub coalesce: Vec<Coalescing>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<RingSize>,
 }
 
@@ -125,7 +115,6 @@ pub struct Spread {
 pub struct Doctor {
     /// Checks, or checks of one object: `rings`, `rings:eth0`.
     pub checks: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The interfaces; none: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

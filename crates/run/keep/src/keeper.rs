@@ -101,7 +101,7 @@ impl<P: Planner> Keeper<P> {
         for knob in self.plans.iter().flat_map(|plan| plan.kept.keys()) {
             match knob {
                 Knob::IrqAffinity { irq } => drop(irqs.insert(*irq)),
-                other => names.extend(interface(other).map(str::to_owned)),
+                other => names.extend(other.interface().map(str::to_owned)),
             }
         }
         (names, irqs)
@@ -147,25 +147,6 @@ impl<P: Planner> Keeper<P> {
                 self.log.stands(EventKind::Refused, "", &error.to_string());
             }
         }
-    }
-}
-
-/// The interface that a setting belongs to.
-fn interface(knob: &Knob) -> Option<&str> {
-    match knob {
-        Knob::RpsCpus { nic, .. }
-        | Knob::RpsFlowCnt { nic, .. }
-        | Knob::XpsCpus { nic, .. }
-        | Knob::NapiThreaded { nic }
-        | Knob::NapiThreadAffinity { nic, .. }
-        | Knob::Mtu { nic }
-        | Knob::NicFile { nic, .. }
-        | Knob::Ring { nic, .. }
-        | Knob::Channels { nic }
-        | Knob::Coalesce { nic, .. }
-        | Knob::Feature { nic, .. }
-        | Knob::RssIndirection { nic } => Some(nic),
-        _ => None,
     }
 }
 
