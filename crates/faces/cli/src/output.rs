@@ -27,7 +27,7 @@ pub(crate) struct Output {
 pub(crate) struct Who {
     /// Name in a sentence: `the shield`.
     pub(crate) name: &'static str,
-    /// The command that ends it: `evenkeel shield stop eth0`.
+    /// The command that ends the process, such as `evenkeel shield stop eth0`.
     pub(crate) stop: String,
 }
 

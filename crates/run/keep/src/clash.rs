@@ -1,4 +1,4 @@
-//! Files that contradict each other: the same interface, the same setting, another value.
+//! Contradictions between files: another value for the same setting of the same interface.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -21,10 +21,10 @@ impl fmt::Display for Place {
     }
 }
 
-/// A table of a file: the file's number, the table's, and what it says.
+/// A table of a file: the file's number, the table's number, and its content.
 type Table<'a> = (usize, usize, &'a Spread);
 
-/// What a file that is to be written contradicts, and what to do; none: nothing.
+/// The message that refuses a new file for a contradiction with another file; none: there is no contradiction.
 pub(crate) fn beside(new: &IntentFile, others: &[IntentFile]) -> Option<String> {
     for mine in &new.intents.spread {
         for file in others {
@@ -46,7 +46,7 @@ pub(crate) fn beside(new: &IntentFile, others: &[IntentFile]) -> Option<String> 
     None
 }
 
-/// The files that contradict another one, by their numbers, each with the problem.
+/// The numbers of files that contradict another file, each with its problem.
 pub(crate) fn find(files: &[IntentFile]) -> BTreeMap<usize, String> {
     let tables: Vec<Table<'_>> = files
         .iter()
@@ -112,7 +112,7 @@ fn contradiction(one: &Spread, other: &Spread) -> Option<(&'static str, [String;
     None
 }
 
-/// What a key is about.
+/// The object that a key sets something of.
 fn scope(key: &str) -> &'static str {
     if key == "rfs" { "machine" } else { "interface" }
 }
@@ -126,7 +126,7 @@ fn steering(steering: Steering) -> String {
     .to_owned()
 }
 
-/// True if an interface can be meant by both, as far as the files alone tell.
+/// True if both tables can select the same interface, as far as the files alone tell.
 fn may_meet(one: &Spread, other: &Spread) -> bool {
     let is_same = |a: &Option<String>, b: &Option<String>| match (a, b) {
         (Some(a), Some(b)) => a.eq_ignore_ascii_case(b),

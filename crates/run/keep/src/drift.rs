@@ -1,4 +1,4 @@
-//! Settings that somebody else wrote: how often they are set back, and who likely wrote them.
+//! Settings that another program wrote: the limit on restoring them, and the likely writer.
 
 use std::{
     collections::BTreeMap,
@@ -7,17 +7,17 @@ use std::{
 
 use host::{Root, knob::Knob};
 
-/// A setting that is set back this often within [`CONTEST_PERIOD`] has another owner.
+/// A setting that was restored this many times within [`CONTEST_PERIOD`] has another owner.
 const RESTORES_MAX: usize = 3;
 const CONTEST_PERIOD: Duration = Duration::from_secs(60);
-/// A setting with another owner is left alone for so long; then it is tried once.
+/// Time for which a setting with another owner is left alone; afterwards it is restored once.
 const REST_PERIOD: Duration = Duration::from_secs(600);
 
-/// What to do about a setting that somebody wrote.
+/// The verdict on a setting that another program wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     Restore,
-    /// Another owner writes it again and again: from now on it is left alone.
+    /// The setting has another owner and is left alone for [`REST_PERIOD`].
     Rest,
 }
 
@@ -27,16 +27,16 @@ struct Contest {
     rests_until: Option<Instant>,
 }
 
-/// The settings that others write.
+/// The settings that other programs wrote, with the times at which they were restored.
 #[derive(Debug, Clone, Default)]
 pub struct Contests(BTreeMap<Knob, Contest>);
 
 impl Contests {
-    /// Judges a setting that does not have the value that was written.
+    /// Judges a setting that reads differently from its kept value.
     pub fn judge(&mut self, knob: &Knob, now: Instant) -> Answer {
         let contest = self.0.entry(knob.clone()).or_default();
         contest.restored.retain(|at| now.duration_since(*at) < CONTEST_PERIOD);
-        // It was tried once after a rest, and written again.
+        // One restore after a rest is the only one.
         let is_tried = contest.rests_until.is_some_and(|until| now < until + CONTEST_PERIOD);
         let tries = if is_tried && !contest.restored.is_empty() { 1 } else { RESTORES_MAX };
         if contest.restored.len() >= tries {
@@ -48,7 +48,7 @@ impl Contests {
         Answer::Restore
     }
 
-    /// Time for which a setting is still left alone; none: it is not.
+    /// The rest of the time for which a setting is left alone; none: it is not.
     pub fn rest(&self, knob: &Knob, now: Instant) -> Option<Duration> {
         let until = self.0.get(knob)?.rests_until?;
         until.checked_duration_since(now).filter(|rest| !rest.is_zero())
@@ -65,7 +65,7 @@ enum Kind {
     Affinity,
     /// RPS, XPS, RFS and other files of an interface.
     Steering,
-    /// What ethtool sets.
+    /// Settings of ethtool.
     Device,
     Mtu,
     Sysctl,
@@ -86,8 +86,8 @@ fn kind(knob: &Knob) -> Kind {
     }
 }
 
-/// Programs by the names of their processes (15 characters at the most), and what they write: irqbalance(1), the plugins of tuned-profiles(7),
-/// the ethtool settings of nm-settings-nmcli(5), systemd.link(5) that udev and networkd apply, cloud-init's network configuration.
+/// Names of processes (15 characters at most), names of programs, and the kinds of settings that they write. Sources: irqbalance(1),
+/// tuned-profiles(7), nm-settings-nmcli(5), systemd.link(5), which udev and networkd apply, and cloud-init's network configuration.
 const WRITERS: [(&str, &str, &[Kind]); 7] = [
     ("irqbalance", "irqbalance", &[Kind::Affinity]),
     ("ethtool", "ethtool", &[Kind::Device]),
@@ -98,15 +98,15 @@ const WRITERS: [(&str, &str, &[Kind]); 7] = [
     ("cloud-init", "cloud-init", &[Kind::Mtu]),
 ];
 
-/// A process that may have written: its program and number.
+/// The number and name of a process.
 pub type Process = (u32, String);
 
-/// The processes of this machine that are known to write settings.
+/// The running processes of [`WRITERS`].
 pub fn writers() -> Vec<Process> {
     Root::live().processes(|comm| WRITERS.iter().any(|(name, ..)| *name == comm))
 }
 
-/// Who likely wrote a setting, among the processes that run: the first of the table that is known to write its kind. The kernel keeps no record.
+/// The likely writer of a setting: the first running program of [`WRITERS`] with its kind. The kernel keeps no record of writers.
 pub fn likely(knob: &Knob, running: &[Process]) -> Option<String> {
     let kind = kind(knob);
     let mut writes = WRITERS.iter().filter(|(.., kinds)| kinds.contains(&kind));
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_owner_is_fought_three_times_and_tried_once_after_a_rest() {
+    fn a_contested_setting_is_restored_three_times_and_once_after_a_rest() {
         let (mut contests, begun, knob) = (Contests::default(), Instant::now(), Knob::IrqAffinity { irq: 7 });
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         for second in 0..3 {
@@ -132,19 +132,19 @@ mod tests {
         assert_eq!(contests.judge(&knob, at(3)), Answer::Rest);
         assert_eq!(contests.rest(&knob, at(4)), Some(Duration::from_secs(599)));
         assert_eq!(contests.resting(at(4)).count(), 1);
-        // After the rest once, and written again: another rest.
+        // One restore after the rest, then another rest.
         assert_eq!(contests.rest(&knob, at(603)), None);
         assert_eq!(contests.judge(&knob, at(603)), Answer::Restore);
         assert_eq!(contests.judge(&knob, at(604)), Answer::Rest);
         assert!(contests.rest(&knob, at(605)).is_some());
-        // It held this time: later ones are others.
+        // The restore held, so that later writes begin a new contest.
         assert_eq!(contests.judge(&knob, at(1205)), Answer::Restore);
         assert_eq!(contests.judge(&knob, at(1400)), Answer::Restore);
         assert_eq!(contests.judge(&knob, at(1401)), Answer::Restore);
     }
 
     #[test]
-    fn rare_writes_are_no_contest() {
+    fn writes_a_minute_apart_are_always_restored() {
         let (mut contests, begun, knob) = (Contests::default(), Instant::now(), Knob::RfsEntries);
         for minute in 0..20 {
             assert_eq!(contests.judge(&knob, begun + Duration::from_secs(61 * minute)), Answer::Restore);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wrote_is_said_to_be_likely_and_only_where_it_is_known_to_write_that() {
+    fn the_likely_writer_is_a_program_that_writes_this_kind_of_setting() {
         let running = [(7, "tuned".to_owned()), (9, "irqbalance".to_owned())];
         let ring = Knob::Ring { nic: "eth0".into(), direction: Direction::Rx };
         assert_eq!(likely(&Knob::IrqAffinity { irq: 1 }, &running).as_deref(), Some("likely irqbalance, process 9"));

@@ -1,4 +1,4 @@
-//! Errors of keeping.
+//! Errors of this crate.
 
 use std::{io, path::PathBuf};
 
@@ -8,7 +8,7 @@ use serve::{HomeError, ServeError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// A file of intents that is refused, with its place.
+    /// A file of intents is refused; the text names the place.
     #[error("{0}")]
     Intent(String),
     #[error(

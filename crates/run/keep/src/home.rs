@@ -1,4 +1,4 @@
-//! The folder of the process that keeps: its lock and its socket.
+//! The folder in /run of `keep run`, with its lock and its socket.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::KeepError;
 
 const KIND: HomeKind = HomeKind { prefix: "keep@", mode: 0o700, files: &[] };
 
-/// The one of this network namespace.
+/// The folder of this network namespace.
 pub(crate) fn here() -> Home {
     Home::new(KIND, Path::new(RUN_FOLDER), host::namespace::own().unwrap_or(0))
 }
 
-/// Takes the lock: one process keeps in a network namespace.
+/// Takes the lock, of which there is one per network namespace.
 ///
 /// # Errors
-/// Another process has it; the folder cannot be made or is somebody else's.
+/// Another process holds the lock; the folder cannot be made or belongs to another user.
 pub fn hold() -> Result<HeldHome, KeepError> {
     Ok(here().hold()?)
 }

@@ -1,4 +1,4 @@
-//! Intents: what is to be kept, as a file of TOML says it. Not values: those are planned on the machine that is there.
+//! Intents: options of `spread` and checks of `doctor` in a TOML file. Values are planned on the machine.
 
 mod pattern;
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::pattern::{Matched, Pattern, matched};
 
-/// All that one file asks for.
+/// The content of one file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Intents {
-    /// What becomes of a setting that somebody else has written.
+    /// The reaction to a setting that another program has written.
     pub drift: Drift,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<Spread>,
@@ -29,10 +29,10 @@ pub struct Intents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Drift {
-    /// Set back.
+    /// The setting gets the kept value again.
     #[default]
     Restore,
-    /// Named, and left as it is.
+    /// The setting is reported and keeps the foreign value.
     Leave,
 }
 
@@ -45,7 +45,7 @@ impl Drift {
     }
 }
 
-/// Use of a means of steering, as `spread` has it.
+/// Use of RPS or XPS, as in the options of `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steering {
@@ -65,7 +65,7 @@ pub enum Switch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RingSize {
-    /// The largest that the driver has.
+    /// The driver's maximum.
     Max,
 }
 
@@ -93,7 +93,7 @@ impl From<Coalescing> for String {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spread {
-    /// The interfaces; none, and neither a MAC address nor a driver: every network card that is up.
+    /// Names of interfaces. Without a name, a MAC address and a driver, the table selects every network card that is up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Pattern>,
     pub mac: Option<String>,
@@ -116,18 +116,18 @@ pub struct Doctor {
     /// Checks, or checks of one object: `rings`, `rings:eth0`.
     pub checks: Vec<String>,
     pub role: Option<Role>,
-    /// The interfaces; none: all.
+    /// Names of interfaces; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Pattern>,
 }
 
 impl Spread {
-    /// True if it names no interface: it is for every network card that is up.
+    /// True if the table selects every network card that is up.
     pub fn is_for_all(&self) -> bool {
         self.interfaces.is_empty() && self.mac.is_none() && self.driver.is_none()
     }
 
-    /// The interfaces that it is for.
+    /// The selected interfaces.
     pub fn matched(&self, host: &Host) -> Matched {
         let mut found = matched(&self.interfaces, host);
         if let Some(mac) = &self.mac {
@@ -174,17 +174,17 @@ impl fmt::Display for Doctor {
 }
 
 impl Intents {
-    /// Each intent in a few words.
+    /// A phrase per intent, such as `spread ens*`.
     pub fn phrases(&self) -> Vec<String> {
         let spread = self.spread.iter().map(ToString::to_string);
         spread.chain(self.doctor.iter().map(ToString::to_string)).collect()
     }
 
-    /// The text of a file.
+    /// The text of the file.
     pub fn text(&self) -> String {
-        // Lists of tables and strings: there is nothing in it that TOML has not.
+        // Tables, strings and numbers: TOML can express all of them.
         let body = toml::to_string(self).unwrap_or_default();
-        format!("# Kept by evenkeel, see evenkeel-keep(1). `evenkeel keep status` shows what became of it.\n{body}")
+        format!("# Kept by evenkeel, see evenkeel-keep(1). `evenkeel keep status` shows the result.\n{body}")
     }
 }
 

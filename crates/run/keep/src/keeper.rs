@@ -1,4 +1,4 @@
-//! Keeping: files planned on the machine that is there, made through the journal, and compared with what it reads.
+//! The keeper: it plans the files on this machine, applies the plans through the journal, and compares them with the settings it reads.
 
 mod drift;
 mod pass;
@@ -25,10 +25,10 @@ use crate::{
     status::{Event, EventKind},
 };
 
-/// A driver may reset settings for so long after a change of the machine: that is nobody else's write.
+/// Differences within this time after a change of the machine count as a reset by the driver, not as a foreign write.
 const SETTLE_PERIOD: Duration = Duration::from_secs(3);
 
-/// Keeps what the files of a folder ask for.
+/// Keeps the intents of a folder.
 pub struct Keeper<P> {
     folder: Folder,
     journal: Journal,
@@ -36,9 +36,9 @@ pub struct Keeper<P> {
     planner: P,
     files: Files,
     fingerprint: Option<Fingerprint>,
-    /// Of each good file, in their order.
+    /// A plan per good file, in the files' order.
     plans: Vec<FilePlan>,
-    /// The machine as it was last seen; none: all is to be planned anew.
+    /// The machine at the last look; none: the next look plans all files.
     state: Option<State>,
     memory: Memory,
     log: Log,
@@ -46,11 +46,11 @@ pub struct Keeper<P> {
     settles_until: Instant,
 }
 
-/// The plan of a file, and what was made of it.
+/// The plan of a file and the settings it keeps.
 #[derive(Debug, Default)]
 struct FilePlan {
     planned: Planned,
-    /// The settings and the values that they read as.
+    /// The kept settings with the values that they read as.
     kept: BTreeMap<Knob, String>,
 }
 
@@ -61,7 +61,7 @@ impl<P> fmt::Debug for Keeper<P> {
 }
 
 impl<P: Planner> Keeper<P> {
-    /// Nothing is read or changed yet.
+    /// A keeper that has read and changed nothing yet.
     pub fn new(folder: Folder, journal: Journal, planner: P) -> Self {
         Self::with_store(folder, journal, planner, Box::new(Live))
     }
@@ -84,7 +84,7 @@ impl<P: Planner> Keeper<P> {
         }
     }
 
-    /// Learns from the journal what earlier processes of this boot have set.
+    /// Reads from the journal the changes of earlier processes of this boot.
     ///
     /// # Errors
     /// The journal cannot be read.
@@ -95,7 +95,7 @@ impl<P: Planner> Keeper<P> {
         Ok(())
     }
 
-    /// The interfaces and interrupts of which something is kept: a reading has their queues and requests.
+    /// The interfaces and interrupts with kept settings, whose queues and requests [`State`] has to contain.
     pub fn interests(&self) -> (BTreeSet<String>, BTreeSet<u32>) {
         let (mut names, mut irqs) = (BTreeSet::new(), BTreeSet::new());
         for knob in self.plans.iter().flat_map(|plan| plan.kept.keys()) {
@@ -107,7 +107,7 @@ impl<P: Planner> Keeper<P> {
         (names, irqs)
     }
 
-    /// Does what the machine, as it was read at `seen`, asks for; gives the events.
+    /// Plans all files if `state`, which was read at `seen`, or a file has changed; else restores foreign writes. Returns the events.
     pub fn look(&mut self, state: State, seen: Instant) -> Vec<Event> {
         let fingerprint = self.folder.fingerprint();
         let is_edited = self.fingerprint.as_ref() != Some(&fingerprint);
@@ -134,7 +134,7 @@ impl<P: Planner> Keeper<P> {
         self.log.take_fresh()
     }
 
-    /// Has all be read and planned anew at the next look.
+    /// Lets the next look read and plan all files.
     pub fn begin_anew(&mut self) {
         (self.state, self.fingerprint) = (None, None);
     }

@@ -1,9 +1,8 @@
-//! Keeps what was set: intents in files, planned on the machine that is there and carried out again after a boot, a reset, a rename or a write
-//! of somebody else.
+//! Intents in files, planned on this machine and applied again after a boot, a reset, a rename or a write of another program.
 //!
-//! [`Folder`] reads and writes the files of [`intent::Intents`]; what contradicts another one is refused. A [`Keeper`] plans them by a
-//! [`Planner`] and makes what differs through the journal, a session for each file. [`KeepService`] has it look at the machine when a link
-//! changes, and each second; [`state`] is what it compares. [`drift`] judges who else writes.
+//! [`Folder`] reads and writes the files of [`intent::Intents`] and refuses files that contradict each other. A [`Keeper`] plans them by a
+//! [`Planner`] and applies the differences through the journal, one session per file. [`KeepService`] reads the machine's [`state`] when a
+//! link changes, and each second. [`drift`] judges writes of other programs.
 
 mod clash;
 pub mod control;

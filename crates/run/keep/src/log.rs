@@ -1,4 +1,4 @@
-//! Events: the last ones for whoever asks, each said once.
+//! The last events, without repetitions of a condition that lasts.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -12,9 +12,9 @@ const EVENTS_MAX: usize = 50;
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     events: VecDeque<(Instant, Event)>,
-    /// Events that nobody has taken yet.
+    /// Events that [`Log::take_fresh`] has not returned yet.
     fresh: Vec<Event>,
-    /// What stands and was said.
+    /// Conditions of the last pass, as file and message.
     said: BTreeSet<(String, String)>,
     stands: BTreeSet<(String, String)>,
 }
@@ -29,7 +29,7 @@ impl Log {
         }
     }
 
-    /// Says something that stands, unless it stood before the last [`Log::end_pass`].
+    /// Adds an event for a condition that lasts, unless it was added in this pass or the last one.
     pub(crate) fn stands(&mut self, kind: EventKind, file: &str, message: &str) {
         let key = (file.to_owned(), message.to_owned());
         if !self.said.contains(&key) && !self.stands.contains(&key) {
@@ -38,7 +38,7 @@ impl Log {
         self.stands.insert(key);
     }
 
-    /// What stood until now and was not said again stands no more.
+    /// Ends a pass: conditions that were not added during it are over.
     pub(crate) fn end_pass(&mut self) {
         self.said = std::mem::take(&mut self.stands);
     }

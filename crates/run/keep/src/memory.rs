@@ -1,4 +1,4 @@
-//! What is remembered of single settings between two plans.
+//! The history of single settings between two plans.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,21 +14,21 @@ use crate::drift::Contests;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// The values from before anything was kept: what undo goes back to, whoever has written since.
+    /// The values from before the first change, which undo restores whoever has written since.
     originals: BTreeMap<Knob, String>,
-    /// What a driver made of a value, by what was written.
+    /// Values that a driver rounded: the value written and the value read back.
     rounded: BTreeMap<Knob, (String, String)>,
-    /// Interrupts that nobody can direct.
+    /// Settings that the kernel does not let change, such as the affinity of managed interrupts.
     refused: BTreeSet<Knob>,
-    /// Values of others that are left as they are.
+    /// Foreign values that are left as they are.
     left: BTreeMap<Knob, String>,
-    /// Changes of a file that could not be made.
+    /// The changes that failed, by file.
     failed: BTreeMap<String, Vec<Change>>,
     pub(crate) contests: Contests,
 }
 
 impl Memory {
-    /// The machine is another one: what was refused or left there is tried again.
+    /// Forgets refusals, failures and foreign values, after a change of the machine.
     pub(crate) fn begin_anew(&mut self) {
         self.rounded.clear();
         self.refused.clear();
@@ -36,7 +36,7 @@ impl Memory {
         self.failed.clear();
     }
 
-    /// Takes over what a session of the journal has changed.
+    /// Takes over the changes of a session of the journal.
     pub(crate) fn take(&mut self, session: &Session) {
         for step in session.steps.iter().filter(|step| step.undone.is_none()) {
             self.originals.entry(step.change.knob.clone()).or_insert_with(|| step.change.old.clone());
@@ -62,7 +62,7 @@ impl Memory {
         self.left.insert(knob.clone(), found.to_owned());
     }
 
-    /// True if a setting is left as somebody else wrote it.
+    /// True if a setting still has a foreign value that is left.
     pub(crate) fn is_left(&self, knob: &Knob, now: &str) -> bool {
         self.left.get(knob).is_some_and(|value| knob.same(value, now))
     }
@@ -81,14 +81,14 @@ impl Memory {
             && self.contests.rest(knob, now).is_none()
     }
 
-    /// The value that a setting reads as once it is as planned; none: nobody can set it.
+    /// The value that a setting reads as after the plan was applied; none: the kernel refuses to change it.
     pub(crate) fn kept_value(&self, target: &Change) -> Option<String> {
         let rounded = self.rounded.get(&target.knob).filter(|(new, _)| target.knob.same(new, &target.new));
         (!self.refused.contains(&target.knob))
             .then(|| rounded.map_or_else(|| target.new.clone(), |(_, read)| read.clone()))
     }
 
-    /// The value that undo goes back to.
+    /// The value that undo restores.
     pub(crate) fn original(&self, knob: &Knob, found: &str) -> String {
         self.originals.get(knob).map_or_else(|| found.to_owned(), Clone::clone)
     }

@@ -1,4 +1,4 @@
-//! The sessions of the journal that keeping made, and the way back.
+//! The journal's sessions of kept files, and their undoing.
 
 use host::{
     journal::{Journal, Session, UndoOptions, UndoReport},
@@ -7,17 +7,17 @@ use host::{
 
 use crate::KeepError;
 
-/// What the journal says of a session that carried out a file.
+/// The command of a journal's session that applied a file.
 pub fn session_command(name: &str) -> String {
     marked("evenkeel keep run", name)
 }
 
-/// A command that made what a file keeps from then on.
+/// A command with the mark of the file that keeps its changes.
 pub fn marked(command: &str, name: &str) -> String {
     format!("{command} [keep {name}]")
 }
 
-/// The sessions of this boot and network namespace that keep made and that stand, of one file or of all, oldest first.
+/// The open sessions of one file or of all, of this boot and network namespace, oldest first.
 pub(crate) fn sessions(journal: &Journal, name: Option<&str>) -> Result<Vec<Session>, KeepError> {
     let mut found = Vec::new();
     for session in journal.sessions()? {
@@ -32,7 +32,7 @@ pub(crate) fn sessions(journal: &Journal, name: Option<&str>) -> Result<Vec<Sess
     Ok(found)
 }
 
-/// Takes back what was kept, last session first. What somebody else has written since is left, and said.
+/// Undoes the sessions of one file or of all, newest first. The reports name settings that another program has written, which stay.
 ///
 /// # Errors
 /// The journal cannot be read, or another process changes the machine.

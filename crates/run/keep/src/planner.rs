@@ -1,16 +1,16 @@
-//! The judgement that keeping takes from the verbs that plan: this crate knows neither `spread` nor `doctor`.
+//! The interface to the verbs that plan, `spread` and `doctor`, which this crate does not depend on.
 
 use host::knob::Change;
 
 use crate::folder::IntentFile;
 
-/// Plans what files of intents ask for.
+/// Plans files of intents.
 pub trait Planner {
     /// # Errors
-    /// There is no check of the doctor of that name: what to write.
+    /// `doctor` has no check of that name; the text names those it has.
     fn check(&self, name: &str) -> Result<(), String>;
 
-    /// A plan for each file, on the machine that is there now.
+    /// Returns a plan per file for the machine in its present state.
     ///
     /// # Errors
     /// The machine cannot be read.
@@ -20,11 +20,11 @@ pub trait Planner {
 /// The plan for a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Planned {
-    /// Each setting with the value that it is to have, those included that have it.
+    /// Each setting with its planned value, also those that have it already.
     pub targets: Vec<Change>,
     pub warnings: Vec<String>,
-    /// What is asked for and is not there, in words.
+    /// Messages about objects that the file names and the machine lacks.
     pub pending: Vec<String>,
-    /// The reason why nothing of it can be done here.
+    /// The reason for which this machine cannot carry out the file.
     pub problem: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What of the machine decides a plan, read cheaply: where it is another one, the plan is made anew.
+//! The properties of the machine that a plan depends on, and that cost little to read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,22 +9,22 @@ use std::{
 
 use host::{interface::links, netlink::Netlink};
 
-/// An interface as far as a plan depends on it.
+/// The properties of an interface that a plan depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interface {
     pub name: String,
     pub up: bool,
-    /// Files of its queues: `rx-0`, `tx-0`; only of interfaces that something is kept of.
+    /// Files of its queues, such as `rx-0` and `tx-0`; empty for interfaces without kept settings.
     pub queues: BTreeSet<String>,
 }
 
-/// The machine at one moment. An interrupt that was requested anew has other entries below /proc/irq, though its number is the same.
+/// The machine at one moment. After a driver requests an interrupt again, its number may be the same and its entries in /proc/irq are others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     pub interfaces: BTreeMap<u32, Interface>,
     /// Numbers of all interrupts.
     pub irqs: BTreeSet<u32>,
-    /// Inodes of the entries of the interrupts that are kept.
+    /// Inodes of the entries of interrupts with kept settings.
     pub requests: BTreeMap<u32, BTreeSet<u64>>,
     /// The list of CPUs that are online.
     pub cpus: String,
@@ -43,7 +43,7 @@ impl Reader {
         Ok(Self { route: Netlink::route()? })
     }
 
-    /// The machine now, with the queues of the interfaces and the requests of the interrupts that are kept.
+    /// Reads the machine, with the queues of the interfaces `kept` and the requests of `irqs`.
     ///
     /// # Errors
     /// The kernel does not list its interfaces.
@@ -75,7 +75,8 @@ fn inodes(folder: &str) -> BTreeSet<u64> {
 }
 
 impl State {
-    /// The first difference from an earlier state, in words; none: there is none. What is kept of an interrupt changes with the plan.
+    /// The first difference from an earlier state, in words. Queues and requests that only one of the two has are no difference: the plan
+    /// decides for which interfaces and interrupts they are read.
     pub fn change_since(&self, earlier: &Self) -> Option<String> {
         if self.cpus != earlier.cpus {
             return Some(format!("CPUs {} are online", self.cpus));
@@ -144,7 +145,7 @@ mod tests {
         assert!(changed(|now| now.irqs = [40].into()).is_some());
         let fewer = changed(|now| now.interfaces.get_mut(&2).unwrap().queues.retain(|name| name != "rx-0"));
         assert_eq!(fewer.as_deref(), Some("the queues of eth0 are others: rx 0 (before 1), tx 1 (before 1)"));
-        // One that is kept from now on is no change.
+        // The request of an interrupt that is kept from now on is no change.
         assert_eq!(changed(|now| drop(now.requests.insert(41, [1].into()))), None);
     }
 

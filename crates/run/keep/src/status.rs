@@ -1,16 +1,16 @@
-//! The state of what is kept, as it is shown and asked for by the socket.
+//! The state of all files, as the socket and `keep status` give it.
 
 use serde::{Deserialize, Serialize};
 
-/// All files, and what happened lately.
+/// All files and the last events.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// The process that keeps; none: nobody does, and what is said is true at this moment.
+    /// The process that keeps; none: no process does, and the state was read for this status.
     pub pid: Option<u32>,
     /// The folder of the files.
     pub folder: String,
     pub files: Vec<FileStatus>,
-    /// Settings that another owner writes.
+    /// Settings with another owner.
     pub contested: Vec<Contested>,
     /// The last events, oldest first.
     pub events: Vec<Event>,
@@ -22,35 +22,35 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FileStatus {
     pub name: String,
-    /// Each intent in a few words.
+    /// A phrase per intent.
     pub intents: Vec<String>,
     /// `restore` or `leave`; empty for a file that is refused.
     pub drift: String,
     pub state: FileState,
-    /// Number of settings that have the value that is kept.
+    /// Number of settings with their kept values.
     pub settings: usize,
-    /// Settings that have another one, in words.
+    /// Settings with other values, in words.
     pub differing: Vec<String>,
-    /// What is not there.
+    /// Messages about objects that the file names and the machine lacks.
     pub pending: Vec<String>,
     pub warnings: Vec<String>,
-    /// The reason why nothing of it, or not all, is done.
+    /// The reason for which the file is refused or has failed.
     pub problem: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// All is as it is to be.
+    /// Every setting has its kept value.
     #[default]
     Kept,
-    /// Something is not as it is to be.
+    /// A setting has another value.
     Differs,
-    /// Something that it names is not there; what is there is kept.
+    /// The machine lacks an object that the file names; the others are kept.
     Pending,
-    /// The machine or a driver refuses it.
+    /// The kernel or a driver refused a change.
     Failed,
-    /// The file is wrong, or contradicts another: nothing of it is done.
+    /// The file has an error or contradicts another; nothing of it is applied.
     Refused,
 }
 
@@ -65,56 +65,56 @@ impl FileState {
         }
     }
 
-    /// True if somebody has to do something.
+    /// True if the administrator has to act.
     pub fn is_bad(self) -> bool {
         matches!(self, Self::Differs | Self::Failed | Self::Refused)
     }
 }
 
-/// A setting that is left alone for a while.
+/// A setting with another owner, which is left alone for a time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contested {
     pub setting: String,
-    /// Time until it is tried again.
+    /// Time until the setting is restored again.
     pub rest_s: u64,
-    /// Who likely writes it.
+    /// The likely writer.
     pub likely: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// Settings were made.
+    /// Settings were written.
     Set,
-    /// The machine has fewer of what is kept, such as queues.
+    /// A file keeps fewer settings than before, such as after the loss of queues.
     Fewer,
-    /// Somebody else had written a setting, and it was set back.
+    /// A foreign write was undone.
     Restored,
-    /// Somebody else has written a setting, which is left so.
+    /// A foreign write was left.
     Left,
-    /// Another owner writes a setting again and again: it is left alone for a while.
+    /// A setting has another owner and is left alone for a time.
     Contested,
     Failed,
     /// A file is refused.
     Refused,
-    /// Something that a file names is not there.
+    /// The machine lacks an object that a file names.
     Pending,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub event: EventKind,
-    /// The file that it is about.
+    /// The file's name; empty for an event of the folder or the machine.
     pub file: String,
     pub message: String,
-    /// Time since then, when it is asked for.
+    /// Age of the event at the time of the status.
     pub age_s: f64,
-    /// Time from the sight of the change to the last setting that was read back.
+    /// Time from the reading that showed the change to the last setting read back.
     pub took_ms: Option<f64>,
 }
 
 impl Status {
-    /// True if somebody has to do something.
+    /// True if the administrator has to act.
     pub fn is_bad(&self) -> bool {
         self.files.iter().any(|file| file.state.is_bad())
     }

@@ -42,23 +42,23 @@ pub(crate) struct Terms<'a> {
     pub(crate) state: Option<&'a Path>,
     /// Seconds until the changes are taken back, unless they are confirmed.
     pub(crate) commit_confirm: Option<u64>,
-    /// The file that keeps the change, if one does.
+    /// The file that keeps the change, with `--keep`.
     pub(crate) keeping: Option<Keeping>,
 }
 
 impl Terms<'_> {
-    /// Writes the file that keeps the change, where there is nothing to change.
+    /// Writes the file that keeps the change, if there is one.
     pub(crate) fn keep(&mut self) -> Result<(), Failure> {
         self.keeping.as_mut().map_or(Ok(()), Keeping::write)
     }
 
-    /// Has the process that keeps read the file, once the journal is free again.
+    /// Makes `keep run` read the file. The journal must be unlocked.
     pub(crate) fn tell(&self) -> Result<(), Failure> {
         self.keeping.as_ref().map_or(Ok(()), Keeping::tell)
     }
 
-    /// Makes the changes, on trial if they are to be: the guardian watches the drops of `nics`. The file that keeps them is written before, so that
-    /// nothing is set that cannot be kept, and is as it was if they fail.
+    /// Makes the changes; with `commit_confirm` a guardian watches the drops of `nics`. The file that keeps them is written before, so that
+    /// nothing is set that cannot be kept, and is restored if they fail.
     pub(crate) fn make(
         &mut self,
         writer: &Writer,

@@ -51,7 +51,7 @@ struct Cleaned {
     routers: Vec<PathBuf>,
     /// Folders of brokers of link that were killed, or whose network namespace is gone.
     brokers: Vec<PathBuf>,
-    /// Folders of brokers that stay, as this process cannot know whether their network namespace is gone.
+    /// Folders of brokers whose network namespace this process can neither find nor exclude. They stay.
     unknown_brokers: Vec<PathBuf>,
 }
 

@@ -62,10 +62,10 @@ pub(crate) struct DoctorArgs {
     /// Take the fixes back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
     #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"), help_heading = "Journal")]
     commit_confirm: Option<u64>,
-    /// Keep the fixes: write a file for `evenkeel keep`.
+    /// Keep the fixes by a file of `evenkeel keep`.
     #[arg(long, requires = "fix", conflicts_with_all = ["root", "dry_run", "commit_confirm"], help_heading = "Fixes")]
     keep: bool,
-    /// Name of that file, without its ending [default: doctor, with the check].
+    /// Name that file, without its ending [default: such as doctor-rings].
     #[arg(long, value_name = "NAME", hide_short_help = true, requires = "keep", help_heading = "Files")]
     name: Option<String>,
     #[command(flatten)]

@@ -278,7 +278,7 @@ fn read(path: &Path) -> Result<Recording, TrafficError> {
 
 /// Runs as that process.
 pub(crate) fn frames(args: &FramesArgs) -> Result<Outcome, Failure> {
-    // It cannot be loaded without rights to files; where it is missing, the reading below fails by that error.
+    // libpcap cannot be loaded after the rights to files are dropped. If it is missing, the reading below returns that error.
     let _ = libpcap::load();
     privilege::give_up(Remaining::Reading)?;
     let read = Recording::read_standard_input(&args.name);

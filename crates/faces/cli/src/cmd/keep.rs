@@ -1,4 +1,4 @@
-//! `evenkeel keep`: what was set is kept.
+//! `evenkeel keep`: settings planned and applied again after the machine has changed.
 
 mod add;
 mod keeping;
@@ -26,13 +26,13 @@ use crate::{
 pub(crate) use self::keeping::Keeping;
 use self::{add::check_name, planner::VerbPlanner};
 
-/// Keep what was set: plan and make it again after a boot, a reset, a rename.
+/// Keep settings: plan and apply them again after a boot, a reset or a rename.
 ///
 ///     evenkeel keep add spread eth0 --cpus 0-3
 ///     evenkeel keep run
 ///
-/// Files of /etc/evenkeel/keep.d say what is kept: not values, but what `spread` and `doctor` are to plan on the machine that is there. Without
-/// a command it shows their state; exit code 1 when something is not as it is to be.
+/// Files in /etc/evenkeel/keep.d hold options of `spread` and checks of `doctor`, from which values are planned on this machine. Without a
+/// command, show the state of the files. Exit code 1: a setting differs, or a file has failed or is refused.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct KeepArgs {
@@ -51,10 +51,9 @@ enum Action {
     Unit(UnitArgs),
 }
 
-/// The folder of the files.
 #[derive(Debug, Args)]
 pub(crate) struct EtcArg {
-    /// Folder that holds keep.d [default: /etc/evenkeel].
+    /// Use keep.d in this folder [default: /etc/evenkeel].
     #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Files")]
     etc: Option<PathBuf>,
 }
@@ -69,7 +68,7 @@ impl EtcArg {
     }
 }
 
-/// Show what is kept, what differs, and who else writes it.
+/// Show the kept settings, those that differ, and the likely writers of those.
 #[derive(Debug, Args)]
 struct StatusArgs {
     #[command(flatten)]
@@ -81,16 +80,16 @@ struct StatusArgs {
     json: bool,
 }
 
-/// Stop keeping, and take back what was set for it.
+/// Stop keeping and undo the changes.
 ///
 ///     evenkeel keep off spread-eth0
 ///
-/// With a name its file is removed and the others go on. Without one the process that keeps ends, and the files stay.
+/// With NAME, remove that file; the others are still kept. Without NAME, end `keep run`; the files stay.
 #[derive(Debug, Args)]
 struct OffArgs {
-    /// The file, without its ending [default: end the process that keeps].
+    /// Remove this file, named without its ending [default: end `keep run`].
     name: Option<String>,
-    /// Leave the settings as they are.
+    /// Undo nothing.
     #[arg(long)]
     leave: bool,
     #[command(flatten)]
@@ -99,7 +98,7 @@ struct OffArgs {
     state: StateArg,
 }
 
-/// Print a systemd unit that keeps from the boot on.
+/// Print a systemd unit that starts `keep run` at boot.
 ///
 ///     evenkeel keep unit >/etc/systemd/system/evenkeel-keep.service
 #[derive(Debug, Args)]
@@ -110,7 +109,6 @@ struct UnitArgs {
     state: StateArg,
 }
 
-/// Does what the action says.
 pub(crate) fn run(args: &KeepArgs) -> Result<Outcome, Failure> {
     match &args.action {
         None => status(&args.status),
@@ -125,7 +123,7 @@ pub(crate) fn run(args: &KeepArgs) -> Result<Outcome, Failure> {
 fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     host::namespace::check()?;
     let asked = match args.etc.path() {
-        // The process may keep another folder.
+        // `keep run` may keep another folder.
         None => asked(Command::Status)?,
         Some(_) => asked(Command::Status)?.filter(|it| it.folder == args.etc.folder().path().display().to_string()),
     };
@@ -145,7 +143,7 @@ fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     print_verdict(&text, outcome)
 }
 
-/// The answer of the process that keeps; none: there is none, or only root may ask it.
+/// The answer of `keep run`; none: it does not run, or answers only root.
 fn asked(command: Command) -> Result<Option<keep::status::Status>, Failure> {
     match control::ask(command) {
         Err(KeepError::Serve(serve::ServeError::NotRoot { .. } | serve::ServeError::File { .. })) => Ok(None),
@@ -153,7 +151,7 @@ fn asked(command: Command) -> Result<Option<keep::status::Status>, Failure> {
     }
 }
 
-/// Has a process that keeps read the files again.
+/// Makes `keep run` read the files again; false: it does not run.
 fn told() -> Result<bool, Failure> {
     Ok(asked(Command::Reload)?.is_some())
 }
@@ -202,16 +200,16 @@ fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     print(&keep::unit::text(&exec_start()?, &words, &state)).map(|()| Outcome::Fine)
 }
 
-/// Says how a file comes to be carried out, where no process does it.
+/// Prints a hint after `keep add`, which changes no setting itself.
 fn note_nobody() {
     note(
-        "No process keeps here: `evenkeel keep run --once` makes it now, `evenkeel keep unit` prints a unit for each boot.",
+        "No process keeps here: `evenkeel keep run --once` applies the file now, `evenkeel keep unit` prints a unit for each boot.",
     );
 }
 
-/// Says how it comes to be made again, where no process does it.
+/// Prints a hint after `--keep`, which has changed the settings once.
 fn note_unkept() {
     note(
-        "No process keeps here, so that it is not made again yet: `evenkeel keep unit` prints a unit for each boot, `evenkeel keep run` does it in a terminal.",
+        "No process keeps the settings yet: `evenkeel keep unit` prints a unit for each boot, `evenkeel keep run` keeps them from a terminal.",
     );
 }

@@ -1,4 +1,4 @@
-//! `evenkeel selftest`: what of evenkeel works here.
+//! `evenkeel selftest`: a trial of evenkeel's needs and verbs on this machine.
 
 use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
@@ -14,25 +14,25 @@ use crate::{
     time::time,
 };
 
-/// Try what evenkeel needs and does on this machine.
+/// Try evenkeel's needs and verbs on this machine.
 ///
 /// Example: sudo evenkeel selftest --share report.json
 ///
-/// Works in network namespaces of its own, which go with it, for a minute at most. With INTERFACE its driver is read too, and nothing changed there.
-/// Each row says whether it works, why not, and what to do. Exit code 0: all works, or has something in its place; 1: something does not work, or could not be
-/// tried; 3: nothing could be tried.
+/// The trials take a minute at most, in network namespaces that are removed afterwards. Of INTERFACE, properties of the driver are read and
+/// nothing is changed. Each row has an outcome, a reason and a remedy. Exit code 0: all rows work, if need be by a substitute; 1: a row does
+/// not work or could not be tried; 3: nothing could be tried.
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArgs {
-    /// Read the driver of this interface.
+    /// Read the driver's properties of this interface, too.
     #[arg(value_parser = interface)]
     interface: Option<String>,
     /// Print JSON (schema evenkeel.selftest/1).
     #[arg(long)]
     json: bool,
-    /// Write the JSON without names, addresses and paths, to attach to a bug.
+    /// Write the JSON to FILE without names, addresses and paths, to attach to a bug report.
     #[arg(long, value_name = "FILE")]
     share: Option<PathBuf>,
-    /// Time of all trials together. An emulated machine needs more.
+    /// Limit all trials together to this time. An emulated machine needs more.
     #[arg(long, value_name = "TIME", default_value = "55s", value_parser = time)]
     timeout: Duration,
 }
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
     };
     let test = selftest::run(&settings);
     if stop.load(Ordering::Relaxed) {
-        note("evenkeel: interrupted. Everything that the selftest had made is gone again");
+        note("evenkeel: interrupted. The namespaces and processes of the selftest are removed");
         return Ok(Outcome::Interrupted);
     }
     if let Some(file) = &args.share {
@@ -83,7 +83,7 @@ fn shared(test: SelfTest) -> SelfTest {
     selftest::anonymous(test, &interfaces.collect::<Vec<_>>(), &names)
 }
 
-/// Users of passwd(5) who are people: `sys` and `mail` are words of many messages, and name nobody.
+/// Users of passwd(5) with numbers of people. Names of system users, such as `sys` and `mail`, are words of many messages.
 fn people(passwd: &str) -> impl Iterator<Item = &str> {
     passwd.lines().filter_map(|line| {
         let mut fields = line.split(':');

@@ -296,7 +296,7 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         "The journal is empty.".to_owned()
     } else {
         let rows = sessions.into_iter().map(|s| {
-            // The command has what somebody typed, or what a script was given: a name of a file, for instance.
+            // The command may contain any characters, such as those of a file's name.
             vec![
                 visible_word(&s.name).into_owned(),
                 to_second(&s.started),

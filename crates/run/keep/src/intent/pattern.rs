@@ -1,4 +1,4 @@
-//! The interfaces that an intent names, and those of them that are there.
+//! Names and globs of interfaces, matched against the machine.
 
 use host::{Host, interface::real_name, picture::Nic};
 use serde::{Deserialize, Serialize};
@@ -51,11 +51,11 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The interfaces of an intent on a machine.
+/// The interfaces that an intent selects on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Matched {
     pub names: Vec<String>,
-    /// What is named and is not there, in words.
+    /// Messages about names that match no interface.
     pub pending: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ impl Matched {
     }
 }
 
-/// The interfaces that `patterns` name.
+/// The interfaces that match one of `patterns`.
 pub fn matched(patterns: &[Pattern], host: &Host) -> Matched {
     let mut found = Matched::default();
     for pattern in patterns {

@@ -1,4 +1,4 @@
-//! Settings that somebody else has written since.
+//! Kept settings that another program has written.
 
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ struct Foreign {
 }
 
 impl<P: Planner> Keeper<P> {
-    /// Reads each kept setting; what somebody else wrote is set back or left, as its file says.
+    /// Reads each kept setting, and restores or leaves foreign values according to the file's [`Drift`].
     pub(super) fn follow_drift(&mut self, now: Instant) {
         for at in 0..self.plans.len() {
             let foreign = self.foreign(at, now);
@@ -50,7 +50,7 @@ impl<P: Planner> Keeper<P> {
         }
     }
 
-    /// The settings of a file that do not read as kept, but for those that are left alone.
+    /// The settings of a file that differ from their kept values, without those that are left alone.
     fn foreign(&mut self, at: usize, now: Instant) -> Vec<Foreign> {
         let mut foreign = Vec::new();
         for (knob, kept) in &self.plans[at].kept {
@@ -60,7 +60,7 @@ impl<P: Planner> Keeper<P> {
             match self.store.read(knob) {
                 Ok(found) if knob.same(&found, kept) || self.memory.is_left(knob, &found) => {}
                 Ok(found) => foreign.push(Foreign { knob: knob.clone(), kept: kept.clone(), found }),
-                // Its interface or interrupt is being made anew.
+                // The next pass plans for the machine without this interface or interrupt.
                 Err(KnobError::Gone { .. }) => self.next_pass = now,
                 Err(_) => {}
             }
@@ -68,7 +68,7 @@ impl<P: Planner> Keeper<P> {
         foreign
     }
 
-    /// Sets back what is not another owner's for good.
+    /// Restores the settings that have no other owner.
     fn contest(&mut self, name: &str, foreign: Vec<Foreign>, running: &[Process], now: Instant) {
         let judge = |it: &Foreign| self.memory.contests.judge(&it.knob, now) == Answer::Restore;
         let (restored, rests): (Vec<Foreign>, Vec<Foreign>) = foreign.into_iter().partition(judge);
@@ -86,7 +86,7 @@ impl<P: Planner> Keeper<P> {
         }
     }
 
-    /// Writes the kept values; undo goes back to those from before all of it.
+    /// Writes the kept values; undo restores the values from before the first change.
     fn set_back(&mut self, name: &str, foreign: &[Foreign], event: EventKind, message: &str) {
         let begun = Instant::now();
         let change = |it: &Foreign| Change {
@@ -109,7 +109,7 @@ impl<P: Planner> Keeper<P> {
                 let took = begun.elapsed().as_secs_f64() * 1e3;
                 self.log.add(event, name, message.to_owned(), Some(took));
             }
-            // At the next look.
+            // The next look tries again.
             Err(Stuck::Locked(_)) => {}
             Err(Stuck::Failed(why)) => self.log.stands(EventKind::Failed, name, &why),
         }

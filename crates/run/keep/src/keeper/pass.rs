@@ -1,4 +1,4 @@
-//! Files planned, and what differs made.
+//! Planning of the files, and the changes that a plan requires.
 
 use std::{
     collections::BTreeMap,
@@ -18,13 +18,13 @@ use crate::{
     status::EventKind,
 };
 
-/// All is planned anew this often, though nothing seems to have changed.
+/// Period after which all files are planned without a visible change of the machine.
 const PASS_PERIOD: Duration = Duration::from_secs(60);
-/// What could not be done since somebody else held the journal is tried again after that.
+/// Time until the next pass if another process held the journal.
 const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 impl<P: Planner> Keeper<P> {
-    /// Plans each file, and makes what differs.
+    /// Plans each file and makes the changes that are due.
     pub(super) fn pass(&mut self, cause: &str, seen: Instant) {
         self.next_pass = seen + PASS_PERIOD;
         for bad in &self.files.bad {
@@ -48,7 +48,7 @@ impl<P: Planner> Keeper<P> {
                     if changes.iter().any(|change| change.knob.resets_queues())
                         && let Some(planned) = self.plan()
                     {
-                        // A driver may have made other interrupts.
+                        // Drivers may request other interrupts for new queues.
                         plans = self.plans_of(planned);
                     }
                 }
@@ -63,7 +63,7 @@ impl<P: Planner> Keeper<P> {
             }
         }
         for (file, plan) in self.files.good.iter().zip(&mut plans) {
-            // What could not be made stays a problem as long as nothing else is tried.
+            // A failure stays the file's problem until other changes are tried.
             let earlier = self.plans.iter().zip(&self.files.good).find(|(_, other)| other.name == file.name);
             let changes: Vec<Change> =
                 plan.planned.targets.iter().filter(|change| self.memory.is_due(change, seen)).cloned().collect();
@@ -76,7 +76,7 @@ impl<P: Planner> Keeper<P> {
             if let Some(problem) = &plan.planned.problem {
                 self.log.stands(EventKind::Failed, &file.name, problem);
             }
-            // Of what failed nothing stays: there is nothing to keep.
+            // A failed session was rolled back, so that its file keeps nothing.
             if plan.planned.problem.is_none() {
                 plan.kept = plan.kept_values(&self.memory);
             }
@@ -90,7 +90,7 @@ impl<P: Planner> Keeper<P> {
         self.log.end_pass();
     }
 
-    /// The plans of the good files; none, and a word why, if the machine cannot be read: it is tried again.
+    /// The plans of the good files; none, with an event, if the machine cannot be read.
     pub(super) fn plan(&mut self) -> Option<Vec<Planned>> {
         match self.planner.plan(&self.files.good) {
             Ok(planned) => Some(planned),
@@ -102,7 +102,7 @@ impl<P: Planner> Keeper<P> {
         }
     }
 
-    /// A setting belongs to the first file that sets it. What a fix of the doctor set stays kept, though no finding asks for it any more.
+    /// Assigns each setting to the first file that plans it. A setting that a fix of the doctor changed stays kept after its finding is gone.
     pub(super) fn plans_of(&mut self, planned: Vec<Planned>) -> Vec<FilePlan> {
         let mut taken: BTreeMap<Knob, (String, String)> = BTreeMap::new();
         let mut plans = Vec::new();
@@ -145,7 +145,7 @@ impl<P: Planner> Keeper<P> {
         plans
     }
 
-    /// Makes changes of a file in a session of their own; how many were written.
+    /// Applies changes of a file in one session. Returns the number of settings written.
     fn make(&mut self, at: usize, name: &str, changes: &[Change]) -> Result<u32, Stuck> {
         let writer = self.journal.lock().map_err(Stuck::from)?;
         let mut transaction = Transaction::begin(&writer, &session_command(name)).map_err(Stuck::from)?;

@@ -1,4 +1,4 @@
-//! The state of what is kept.
+//! The keeper's state for `keep status`, and plans that change nothing.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl<P: Planner> Keeper<P> {
-    /// Plans without making anything: for a status while nobody keeps.
+    /// Plans the files without applying them, for a status while no process keeps.
     ///
     /// # Errors
     /// The machine cannot be read, in words.
@@ -28,16 +28,16 @@ impl<P: Planner> Keeper<P> {
         Ok(())
     }
 
-    /// Plans a file that is to be written together with the others.
+    /// Plans a new file together with the others.
     ///
     /// # Errors
-    /// It would set something to another value than a file that is there.
+    /// The new file would set a setting to another value than an existing file.
     pub fn plan_beside(&mut self, new: &IntentFile) -> Result<(), KeepError> {
         let mut files: Vec<IntentFile> = self.folder.read(|name| self.planner.check(name))?.good;
         files.retain(|file| file.name != new.name);
         files.push(new.clone());
         files.sort_by(|a, b| a.name.cmp(&b.name));
-        // What cannot be planned contradicts nothing: carrying it out says why.
+        // A plan that fails has no targets to compare; its error appears in the status.
         let planned = self.planner.plan(&files).unwrap_or_default();
         let all = || files.iter().zip(&planned);
         let own = all().filter(|(file, _)| file.name == new.name).flat_map(|(_, planned)| &planned.targets);

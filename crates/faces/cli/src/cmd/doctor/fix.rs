@@ -30,7 +30,7 @@ struct Done {
     made: Made,
     /// The effect of the fixes on counters, a line each.
     gain: Vec<String>,
-    /// The file that keeps the fixes.
+    /// The file that keeps the fixes, with `--keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<PathBuf>,
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub(super) fn print_plan(plan: Plan) -> Result<Outcome, Failure> {
     print_json("doctor.fix", &Done { plan, ..Done::default() }).map(|()| Outcome::Fine)
 }
 
-/// Refuses whoever may not make the fixes of the selected findings.
+/// Fails if this user may not make the fixes of the selected findings.
 pub(super) fn check_rights(examined: &Diagnosis, wanted: &Selection) -> Result<(), Failure> {
     let plan = fix_plan(examined, wanted);
     if plan.changes.is_empty() {
@@ -99,7 +99,7 @@ pub(super) fn run(
     lines.end(true, Outcome::Fine)
 }
 
-/// The file that keeps the fixes: of the checks that were named, else of those whose findings have one.
+/// The file that keeps the fixes of the named checks; without names, of the checks whose findings have a fix.
 fn keeping(args: &DoctorArgs, examined: &Diagnosis, wanted: &Selection) -> Result<Option<Keeping>, Failure> {
     if !args.keep {
         return Ok(None);

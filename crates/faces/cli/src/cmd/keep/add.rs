@@ -1,4 +1,4 @@
-//! `keep add`: a file for what is to be kept.
+//! `keep add`: a new file of intents.
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -16,9 +16,9 @@ use crate::{
 };
 
 const DRIFTS: [(&str, &str, Drift); 2] =
-    [("restore", "Set it back", Drift::Restore), ("leave", "Name it, and leave it", Drift::Leave)];
+    [("restore", "Write the kept value again", Drift::Restore), ("leave", "Report it and leave it", Drift::Leave)];
 
-/// Write a file that says what is to be kept.
+/// Write a file of settings to keep.
 ///
 ///     evenkeel keep add spread eth0 --cpus 0-3
 ///     evenkeel keep add doctor rings governor
@@ -34,20 +34,20 @@ enum What {
     Doctor(DoctorArgs),
 }
 
-/// Arguments of both.
+/// Arguments of `keep add spread` and `keep add doctor`.
 #[derive(Debug, Args)]
 struct FileArgs {
-    /// Name of the file, without its ending [default: spread or doctor, with what it is for].
+    /// Name the file, without its ending [default: such as spread-eth0 or doctor-rings].
     #[arg(long, value_name = "NAME", help_heading = "Files")]
     name: Option<String>,
-    /// Answer to a setting that somebody else wrote.
+    /// React so to a setting that another program writes.
     #[arg(long, value_parser = words(&DRIFTS), default_value = "restore", help_heading = "Files")]
     drift: Drift,
     #[command(flatten)]
     etc: EtcArg,
 }
 
-/// Keep the packet work spread over the cores; interfaces may be globs such as 'ens*'.
+/// Keep the packet work spread over the cores. Interfaces may be globs such as 'ens*'.
 ///
 ///     evenkeel keep add spread eth0 --cpus 0-3
 #[derive(Debug, Args)]
@@ -63,10 +63,10 @@ struct SpreadArgs {
 ///     evenkeel keep add doctor rings
 #[derive(Debug, Args)]
 struct DoctorArgs {
-    /// Checks, such as rings or rings:eth0; `evenkeel doctor --list` names them.
+    /// Keep the fixes of these checks, such as rings or rings:eth0; `evenkeel doctor --list` names them.
     #[arg(value_name = "CHECK", required = true)]
     checks: Vec<String>,
-    /// Role of the machine [default: guessed].
+    /// Check for this role of the machine [default: guessed].
     #[arg(long, value_name = "ROLE", value_parser = words(&ROLES), help_heading = "Machine")]
     role: Option<Role>,
     #[command(flatten)]
@@ -102,25 +102,25 @@ pub(super) fn run(args: &AddArgs) -> Result<Outcome, Failure> {
     lines.end(false, Outcome::Fine)
 }
 
-/// Refuses a name that is no check's.
+/// Refuses the name of an unknown check.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     doctor::Selection::parse(&[name.to_owned()]).map(drop).map_err(|error| error.to_string())
 }
 
-/// A file of fixes of the doctor.
+/// Intents with one table `[[doctor]]`.
 pub(super) fn doctor_intents(checks: Vec<String>, role: Option<Role>, drift: Drift) -> Intents {
     let doctor = Doctor { checks, role, interfaces: Vec::new() };
     Intents { drift, doctor: vec![doctor], ..Intents::default() }
 }
 
-/// `spread-eth0`; the first of several, and no sign that a file's name cannot have.
+/// The kind and the first of the names, such as `spread-eth0`; characters that a file's name cannot have become `_`.
 pub(super) fn default_name(kind: &str, of: &[String]) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
     let first = of.first().map(|name| name.chars().map(plain).collect::<String>());
     first.map_or_else(|| kind.to_owned(), |first| format!("{kind}-{first}"))
 }
 
-/// The intents that the options of `spread` are.
+/// Intents with one table `[[spread]]` of these options.
 pub(super) fn spread_intents(interfaces: &[String], options: &Options, drift: Drift) -> Result<Intents, Failure> {
     let patterns = interfaces.iter().map(|name| Pattern::try_from(name.clone()));
     let interfaces = patterns.collect::<Result<_, _>>().map_err(|why| Failure::usage(anyhow!(why)))?;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_named_after_what_it_is_for() {
+    fn a_file_is_named_after_its_first_interface() {
         let of =
             |names: &[&str]| default_name("spread", &names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&[]), "spread");

@@ -1,4 +1,4 @@
-//! A change that is to be kept: `keep add`, and `--keep` of the verbs that change the machine.
+//! The file that `keep add` and the flag `--keep` of other verbs write.
 
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ use spread::Options;
 use super::{EtcArg, add, note_unkept, planner::VerbPlanner, told};
 use crate::{args::state_flag, failure::Failure};
 
-/// A file of intents that was looked at together with the others, and is written before anything is set.
+/// A file of intents without a contradiction to the other files. It is written before any setting.
 pub(crate) struct Keeping {
     folder: Folder,
     etc: Option<PathBuf>,
     file: IntentFile,
-    /// The text that the file had before, once it is written.
+    /// None before the file is written; afterwards its earlier text, if it existed.
     before: Option<Option<String>>,
 }
 
@@ -34,7 +34,7 @@ impl Keeping {
         Ok(Self { folder, etc: etc.path().map(Path::to_owned), file, before: None })
     }
 
-    /// Of `spread apply --keep`.
+    /// The file of `spread apply --keep`.
     pub(crate) fn spread(
         etc: &EtcArg,
         name: Option<&str>,
@@ -45,7 +45,7 @@ impl Keeping {
         Self::new(etc, name.unwrap_or(&add::default_name("spread", interfaces)), &intents)
     }
 
-    /// Of `doctor --fix --keep`: `named` are the checks of the command line, `checks` those that are kept.
+    /// The file of `doctor --fix --keep`. `named` are the checks of the command line, `checks` those to keep.
     pub(crate) fn doctor(
         etc: &EtcArg,
         name: Option<&str>,
@@ -71,7 +71,7 @@ impl Keeping {
         if matches!(self.before, Some(Some(_))) { "replaced" } else { "written" }
     }
 
-    /// Nothing was set: the file is what it was. The failure says so.
+    /// Restores the file after a failure to set anything, and adds that to the failure's text.
     pub(crate) fn put_back(self, failure: Failure) -> Failure {
         let Some(before) = self.before else { return failure };
         match self.folder.put_back(&self.file.name, before.as_deref()) {
@@ -82,18 +82,18 @@ impl Keeping {
         }
     }
 
-    /// The command of the session, by which `keep off` finds it.
+    /// The command for the journal's session, by which `keep off` finds it.
     pub(crate) fn session_command(&self, command: &str) -> String {
         off::marked(command, &self.file.name)
     }
 
-    /// The command that takes back what was set, and the file.
+    /// The command that undoes the changes and removes the file.
     pub(crate) fn way_back(&self, state: Option<&Path>) -> String {
         let etc = self.etc.as_ref().map_or_else(String::new, |etc| format!(" --etc {}", etc.display()));
         format!("evenkeel keep off {}{etc}{}", self.file.name, state_flag(state))
     }
 
-    /// Has the process that keeps read the file; says what to do where none does.
+    /// Makes `keep run` read the file, or prints how to start it.
     pub(crate) fn tell(&self) -> Result<(), Failure> {
         if !told()? {
             note_unkept();

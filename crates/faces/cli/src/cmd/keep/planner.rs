@@ -1,4 +1,4 @@
-//! The plans of `spread` and `doctor`, for keeping.
+//! The planner of `keep`: plans by `spread` and `doctor`.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ impl Planner for VerbPlanner {
 }
 
 impl VerbPlanner {
-    /// Adds a placement. The picture has its interrupts where they are to be from then on: later ones count them there.
+    /// Adds a placement to `planned`, and its interrupts' CPUs to `host`, so that later placements count them there.
     fn spread(&self, host: &mut Host, intent: &Spread, planned: &mut Planned) {
         let matched = intent.matched(host);
         planned.pending.extend(matched.pending);
@@ -98,7 +98,7 @@ impl VerbPlanner {
         }
     }
 
-    /// Adds the fixes of checks.
+    /// Adds the fixes of checks to `planned`.
     fn doctor(
         &self,
         host: &Host,

@@ -1,4 +1,4 @@
-//! `keep run`: the process that keeps.
+//! `keep run`: the process that keeps the files' intents.
 
 use std::time::Instant;
 
@@ -15,14 +15,15 @@ use crate::{
     shown,
 };
 
-/// Keep what the files ask for, until Ctrl-C; what was set stays.
+/// Apply the files, and again after each change of the machine, until Ctrl-C.
 ///
 ///     evenkeel keep run
 ///
-/// It plans anew when a link changes, an interrupt is requested anew, CPUs or files change, and looks at each setting once a second.
+/// Changes that lead to new plans: a link, an interrupt's request, CPUs, files. Each kept setting is read once a second. Settings stay when
+/// this process ends.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// Plan and make it once, and end.
+    /// Apply the files once and exit.
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -53,7 +54,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let ended = kept.ended().transpose();
     end_soon(ended.as_ref().err().map_or(0, |error| error.class().exit_code()));
     ended?;
-    note("ended; what was set stays");
+    note("ended; the settings stay");
     Ok(Outcome::Fine)
 }
 

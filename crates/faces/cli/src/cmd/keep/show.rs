@@ -1,12 +1,12 @@
-//! The state of what is kept, as text.
+//! The text of `keep status`.
 
 use keep::status::{Event, FileState, FileStatus, Status};
 use report::Look;
 
-/// Events that a status shows.
+/// Number of events in a status.
 const EVENTS_MAX: usize = 5;
 
-/// `spread-eth0: 3 settings written, since eth0 appeared (12 ms)`
+/// An event in one line: `spread-eth0: 3 settings written, since eth0 appeared (12 ms)`.
 pub(super) fn line(event: &Event) -> String {
     let took = event.took_ms.map_or_else(String::new, |ms| format!(" ({ms:.0} ms)"));
     match event.file.is_empty() {
@@ -44,7 +44,8 @@ pub(super) fn text(status: &Status) -> String {
     }
     add(&match (status.pid, status.reading_s) {
         (Some(pid), Some(reading)) => format!("Process {pid} keeps this; a reading takes {:.1} ms.", reading * 1e3),
-        _ => "No process keeps this: evenkeel keep run, or a unit by evenkeel keep unit.".to_owned(),
+        _ => "No process keeps this. Start one: evenkeel keep run, or the unit that evenkeel keep unit prints."
+            .to_owned(),
     });
     text + "\n"
 }

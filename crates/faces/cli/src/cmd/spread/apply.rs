@@ -30,10 +30,10 @@ pub(crate) struct ApplyArgs {
     /// Take everything back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
     #[arg(long, help_heading = "Journal", value_name = "TIME", value_parser = seconds_within("1s", "24h"))]
     commit_confirm: Option<u64>,
-    /// Keep it: write a file for `evenkeel keep`.
+    /// Keep the placement by a file of `evenkeel keep`.
     #[arg(long, help_heading = "Journal", conflicts_with_all = ["dry_run", "commit_confirm"])]
     keep: bool,
-    /// Name of that file, without its ending [default: spread, with the interface].
+    /// Name that file, without its ending [default: such as spread-eth0].
     #[arg(long, value_name = "NAME", hide_short_help = true, requires = "keep", help_heading = "Files")]
     name: Option<String>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct ApplyArgs {
 struct Report {
     #[serde(flatten)]
     made: Made,
-    /// The file that keeps it.
+    /// The file that keeps the placement, with `--keep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     kept: Option<PathBuf>,
     #[serde(flatten)]

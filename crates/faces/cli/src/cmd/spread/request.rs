@@ -61,7 +61,7 @@ pub(crate) struct RequestArgs {
 }
 
 impl RequestArgs {
-    /// The interfaces as they were named.
+    /// The interfaces of the command line.
     pub(crate) fn interfaces(&self) -> Vec<String> {
         self.scope.interfaces.clone()
     }
