@@ -1,24 +1,24 @@
-//! What is asked of verbs, in the lab of a self-test and on the cards of a guest, and the signs that they work.
+//! Command lines of verbs for the lab of a self-test and for the cards of a guest, and the signs that the verbs work.
 
-/// Said by `shield run` and `link serve` once they do what they are for.
+/// Words that `shield run` and `link serve` print once they filter and serve.
 pub const SHIELD_UP: &str = "shield up";
 pub const LINK_UP: &str = " serves";
 
-/// The share of frames that the ledger may leave unexplained.
+/// The largest share of unexplained frames in a ledger that works.
 const UNEXPLAINED_MAX: f64 = 0.001;
 
-/// The arguments of a verb; `NEAR` and `FAR` are the interfaces of a box.
+/// The arguments of a verb, in which `NEAR` and `FAR` stand for the interfaces of a box.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     words: &'static [&'static str],
-    /// Said once it holds; none: it ends by itself.
+    /// Words that the verb prints once it runs; none: the verb ends by itself.
     pub up: Option<&'static str>,
 }
 
 const LIMIT: &str = "limit protocol=tcp rate=1000";
 const CHALLENGE: &str = "challenge protocol=tcp destination-port=80";
 
-/// Asked on a card, besides `ledger`, `spread` and `capture`, which see frames there.
+/// The verbs for a card, without `ledger`, `spread` and `capture`, which need frames.
 pub const ON_A_CARD: [Asked; 8] = [
     Asked { words: &["top", "--once"], up: None },
     Asked { words: &["doctor"], up: None },
@@ -31,13 +31,13 @@ pub const ON_A_CARD: [Asked; 8] = [
 ];
 
 impl Asked {
-    /// Its arguments for a box with these interfaces.
+    /// The arguments with the interfaces of a box.
     pub fn on<'a>(&self, ports: [&'a str; 2]) -> Vec<&'a str> {
         arguments(self.words.iter().copied(), ports)
     }
 }
 
-/// Arguments for a box with these interfaces.
+/// Puts interfaces in the place of `NEAR` and `FAR`.
 pub(crate) fn arguments<'a>(words: impl Iterator<Item = &'a str>, [near, far]: [&'a str; 2]) -> Vec<&'a str> {
     let placed = |word| match word {
         "NEAR" => near,
@@ -47,7 +47,7 @@ pub(crate) fn arguments<'a>(words: impl Iterator<Item = &'a str>, [near, far]: [
     words.map(placed).collect()
 }
 
-/// True if a ledger explains its frames, but for `spare` that were under way while counters were read.
+/// True if a ledger explains its frames, except `spare` frames that moved while the counters were read.
 pub fn ledger_closes(offered: f64, unexplained: f64, spare: f64) -> bool {
     unexplained.abs() <= (UNEXPLAINED_MAX * offered).max(spare)
 }

@@ -1,4 +1,4 @@
-//! The lab of a self-test: two hosts, and a box between them.
+//! The lab of a self-test: two hosts and a forwarding box between them.
 
 use std::{
     io,
@@ -10,7 +10,7 @@ use std::{
 
 use lab::{Lab, LabError, Namespace, VethEnd};
 
-/// Addresses for measurements (RFC 2544): a host, the box's two, and the other host.
+/// Addresses for measurements (RFC 2544): the left host, the box's two, and the right host.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
 pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 1);
@@ -19,29 +19,28 @@ pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 2);
 pub(crate) const SENT: &[u8] = b"evenkeel";
 /// Datagrams that a trial sends.
 pub(crate) const SENT_COUNT: u64 = 8;
-/// They arrive within this time.
+/// Time within which these arrive.
 pub(crate) const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_PERIOD: Duration = Duration::from_millis(5);
-/// Port to which datagrams are sent while a verb looks on, and the time between two.
+/// Port of the datagrams that are forwarded while a verb runs, and the time between two.
 const PORT: u16 = 9;
 const SEND_PERIOD: Duration = Duration::from_millis(5);
 
-/// The host on the left, the box, and the host on the right. It goes with the value.
+/// The left host, the box and the right host. Dropping the value removes them.
 #[derive(Debug)]
 pub(crate) struct Bed {
     pub left: Namespace,
     pub middle: Namespace,
     pub right: Namespace,
-    /// The left host's end, and the box's towards it.
+    /// The ends of the left pair: the host's and the box's.
     pub left_end: VethEnd,
     pub near: VethEnd,
-    /// The box's end towards the right host, and that one's.
+    /// The ends of the right pair: the box's and the host's.
     pub far: VethEnd,
     pub right_end: VethEnd,
 }
 
 impl Bed {
-    /// Makes namespaces and pairs.
     pub(crate) fn make() -> Result<Self, LabError> {
         let lab = Lab::new("selftest")?;
         let [left, middle, right] = ["left", "box", "right"].map(|role| lab.namespace(role));
@@ -50,7 +49,7 @@ impl Bed {
         let (left_end, near) = lab.veth((&left, &names[0]), (&middle, &names[1]), 1)?;
         let (far, right_end) = lab.veth((&middle, &names[2]), (&right, &names[3]), 1)?;
         let bed = Self { left, middle, right, left_end, near, far, right_end };
-        // All behind the box is on the link for the hosts, by its address.
+        // The hosts have no routes: the other side is on-link, with the box's MAC address as neighbour.
         bed.left.add_address(&bed.left_end.name, HOST.into(), 15)?;
         bed.middle.add_address(&bed.near.name, NEAR.into(), 24)?;
         bed.middle.add_address(&bed.far.name, FAR.into(), 24)?;
@@ -70,14 +69,14 @@ impl Bed {
             (&bed.middle, &bed.far),
             (&bed.right, &bed.right_end),
         ] {
-            // It takes frames that XDP redirects to it, and none leaves its checksum to a device.
+            // With GRO a veth takes frames that XDP redirects to it. Without the offload, checksums are complete.
             space.set_feature(&end.name, "rx-gro", true)?;
             space.set_feature(&end.name, "tx-checksum-ip-generic", false)?;
         }
         Ok(bed)
     }
 
-    /// Has the left host send datagrams.
+    /// Sends datagrams from the left host.
     pub(crate) fn send(&self, to: Ipv4Addr, port: u16, count: u64) -> io::Result<()> {
         let send = || {
             let socket = UdpSocket::bind((HOST, 0))?;
@@ -86,19 +85,19 @@ impl Bed {
         self.left.run(send).map_err(io::Error::other)?
     }
 
-    /// Opens a port of the right host, so that it answers nothing.
+    /// Opens a port of the right host, which then sends no ICMP errors for it.
     pub(crate) fn listen(&self, port: u16) -> io::Result<UdpSocket> {
         self.right.run(|| UdpSocket::bind((OTHER, port))).map_err(io::Error::other)?
     }
 
-    /// Has the left host send through the box to the other one until `work` is done.
+    /// Sends from the left host through the box to the right one until `work` is done.
     pub(crate) fn while_forwarding<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
         let _listening = self.listen(PORT)?;
         let sender = self.left.run(|| UdpSocket::bind((HOST, 0))).map_err(io::Error::other)??;
         let is_over = AtomicBool::new(false);
         let send = || {
             while !is_over.load(Ordering::Relaxed) {
-                // A way that is down for a moment is what the verb is to see.
+                // Sending fails while a verb has the link down for a moment.
                 let _ = sender.send_to(SENT, (OTHER, PORT));
                 sleep(SEND_PERIOD);
             }
@@ -111,7 +110,7 @@ impl Bed {
         }))
     }
 
-    /// Datagrams that have arrived at a socket, `SENT_COUNT` at most.
+    /// Waits for `SENT_COUNT` datagrams at a socket. Returns the number that arrived in time.
     pub(crate) fn received(&self, socket: &UdpSocket) -> io::Result<u64> {
         socket.set_nonblocking(true)?;
         let mut count = 0;
@@ -123,7 +122,7 @@ impl Bed {
         })
     }
 
-    /// Waits until all is counted that a trial sent; the count at the end.
+    /// Calls `count` until it returns `SENT_COUNT` or the time is over. Returns the last count.
     pub(crate) fn counted<E>(&self, mut count: impl FnMut() -> Result<u64, E>) -> Result<u64, E> {
         let began = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! An interface's driver: read, and nothing changed.
+//! Properties of an interface's driver.
 
 use std::time::Instant;
 
@@ -7,10 +7,10 @@ use sys::ethtool::Ethtool;
 
 use crate::trial::{Tried, row, words};
 
-/// A name, the verbs that it is for, and how it is read.
+/// The name of a property, the verbs that use it, and the function that reads it.
 type Property = (&'static str, &'static [&'static str], fn(&str) -> Result<Tried, String>);
 
-/// Reads what verbs need of a driver.
+/// Reads each property.
 pub(crate) fn rows(interface: &str) -> Vec<Row> {
     let trials: [Property; 7] = [
         ("driver", &[], driver),
@@ -23,7 +23,7 @@ pub(crate) fn rows(interface: &str) -> Vec<Row> {
     ];
     let one = |(name, verbs, trial): &Property| {
         let began = Instant::now();
-        let tried = trial(interface).unwrap_or_else(|why| Tried::fails(why, "look whether its driver is loaded"));
+        let tried = trial(interface).unwrap_or_else(|why| Tried::fails(why, "check that its driver is loaded"));
         row(Group::Interface, name, verbs, tried, began)
     };
     trials.iter().map(one).collect()
@@ -37,7 +37,7 @@ fn asked<T>(
 }
 
 fn none(what: &str) -> Tried {
-    Tried::limited(format!("the driver tells of no {what}"), "what it has cannot be set")
+    Tried::limited(format!("the driver tells of no {what}"), "do without: evenkeel cannot change it here")
 }
 
 fn driver(interface: &str) -> Result<Tried, String> {
@@ -86,9 +86,9 @@ fn native(interface: &str) -> Result<Tried, String> {
 
 fn redirect(interface: &str) -> Result<Tried, String> {
     let answer = bpf::takes_redirected_frames(interface).map_err(words)?;
-    Ok(feature(answer, "what leaves by it is forwarded by the kernel; gen sends by --backend tx-ring"))
+    Ok(feature(answer, "leave output by this interface to the kernel; use gen --backend tx-ring"))
 }
 
 fn zero_copy(interface: &str) -> Result<Tried, String> {
-    Ok(feature(bpf::has_zero_copy(interface).map_err(words)?, "AF_XDP copies there"))
+    Ok(feature(bpf::has_zero_copy(interface).map_err(words)?, "expect a copy of each frame by AF_XDP"))
 }

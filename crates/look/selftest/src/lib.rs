@@ -1,4 +1,4 @@
-//! What of evenkeel works on a machine: needs are tried, and verbs run, in a lab that goes with the run.
+//! Trials of evenkeel on a machine: the needs of its verbs, and the verbs themselves, in a lab of network namespaces.
 
 pub mod asked;
 mod bed;
@@ -20,35 +20,35 @@ use bed::Bed;
 use model::selftest::SelfTest;
 pub use share::anonymous;
 
-/// A verb has this part of the time of all trials.
+/// The timeout of one verb is this part of the timeout of all trials.
 const VERB_SHARE: u32 = 4;
 
-/// What is tried, and for how long.
+/// The parameters of a self-test.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
-    /// The program, whose verbs are run.
+    /// The path of evenkeel.
     pub evenkeel: &'a Path,
-    /// The interface whose driver is read.
+    /// The interface whose driver's properties are read.
     pub interface: Option<&'a str>,
-    /// All trials together take at most this long.
+    /// The limit on the time of all trials together.
     pub timeout: Duration,
-    /// Ends the trials when it is set.
+    /// Trials stop once this is set.
     pub stop: &'a AtomicBool,
 }
 
-/// Place of the trials.
+/// The surroundings of the trials.
 pub(crate) struct Place<'a> {
-    /// The program, whose verbs are run.
+    /// The path of evenkeel.
     evenkeel: &'a Path,
-    /// The lab, or why there is none.
+    /// The lab, or the reason for which it could not be made.
     bed: Result<Bed, String>,
-    /// The kernel's answer to bpf(2).
+    /// The result of making a small map by bpf(2).
     bpf: Result<(), String>,
     end: Instant,
-    /// A verb answers within this time.
+    /// The limit on the time of one verb.
     verb_timeout: Duration,
     stop: &'a AtomicBool,
-    /// The capabilities are those of a user namespace.
+    /// True in a user namespace other than the first.
     user_namespace: bool,
 }
 
@@ -57,16 +57,14 @@ impl Place<'_> {
         Instant::now() >= self.end || self.stop.load(Ordering::Relaxed)
     }
 
-    /// The lab.
-    ///
     /// # Errors
-    /// Why there is none.
+    /// The lab could not be made; the text is the reason.
     fn bed(&self) -> Result<&Bed, String> {
         self.bed.as_ref().map_err(Clone::clone)
     }
 }
 
-/// Tries everything; of the interface only properties are read.
+/// Runs all trials. Of the interface, properties are read and nothing is changed.
 pub fn run(settings: &Settings<'_>) -> SelfTest {
     let &Settings { evenkeel, interface, timeout, stop } = settings;
     let began = Instant::now();
@@ -100,25 +98,24 @@ pub fn run(settings: &Settings<'_>) -> SelfTest {
     }
 }
 
-/// Makes a small map, and lets it go.
 fn bpf_call() -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let filter = if has_seccomp_filter(&status) { " (this process has a seccomp filter)" } else { "" };
     bpf::probe::map(1).map_err(|e| format!("{}{filter}", trial::words(&e)))
 }
 
-/// Mode 2 in proc_pid_status(5).
+/// True for mode 2 of `Seccomp` in proc_pid_status(5).
 fn has_seccomp_filter(status: &str) -> bool {
     status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() == "2"))
 }
 
-/// PRETTY_NAME of os-release(5).
+/// The value of PRETTY_NAME in os-release(5).
 fn distribution(text: &str) -> Option<String> {
     let name = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
     Some(name.trim_matches('"').to_owned())
 }
 
-/// The first user namespace maps all users to themselves.
+/// False for the uid_map of the first user namespace, which maps all users to themselves.
 fn is_user_namespace(map: &str) -> bool {
     !map.split_whitespace().eq(["0", "0", "4294967295"])
 }

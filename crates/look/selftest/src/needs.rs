@@ -1,4 +1,4 @@
-//! What verbs need of the kernel and of other programs, in the order of the table.
+//! The needs of verbs: capabilities, parts of the kernel, programs.
 
 mod kernel;
 mod packets;
@@ -15,7 +15,7 @@ use crate::{
     trial::{BE_ROOT, Need, Tried, row},
 };
 
-/// Each capability, with the verbs that need it.
+/// The capabilities, with the verbs that need them.
 const CAPABILITIES: [(Capability, &[&str]); 6] = [
     (Capability::CAP_NET_ADMIN, &["spread", "doctor", "capture", "shield", "route", "link", "gen"]),
     (Capability::CAP_NET_RAW, &["capture", "gen", "link"]),
@@ -25,7 +25,7 @@ const CAPABILITIES: [(Capability, &[&str]); 6] = [
     (Capability::CAP_DAC_OVERRIDE, &["capture", "spread"]),
 ];
 
-/// Tries all of them.
+/// Tries all needs, in the order of the table.
 pub(crate) fn rows(place: &Place<'_>) -> Vec<Row> {
     let capability = |(capability, verbs): &(Capability, &[&str])| {
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Programs that end in time.
+//! Programs with a time limit.
 
 use std::{
     fs::File,
@@ -16,23 +16,23 @@ use nix::{
 
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// How a program ended.
+/// The result of a program.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// None: a signal ended it, or it did not end in time.
+    /// The exit code; none: a signal ended the program, or the time was over.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Ran {
-    /// The last words on stderr, or else on stdout.
+    /// The last line of stderr, or of stdout if stderr is empty.
     pub(crate) fn last_words(&self) -> String {
         host::ssh::last_words(if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr })
     }
 }
 
-/// A program that runs. It is killed when it is dropped.
+/// A running program. Dropping the value kills it.
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
@@ -44,13 +44,13 @@ impl Running {
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         let folder = host::owner::temporary_folder("selftest", "output")?;
         let open = |name: &str| File::options().read(true).write(true).create_new(true).open(folder.path().join(name));
-        // The files have no names any more when the folder goes.
+        // The files stay open without names after the folder is removed.
         let (stdout, stderr) = (open("stdout")?, open("stderr")?);
         command.stdin(Stdio::null()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         Ok(Self { child: command.spawn()?, stdout, stderr })
     }
 
-    /// Waits until it has written these words; false: it ended before, or the time is over.
+    /// Waits until the output contains `words`; false: the program has ended, or the time is over.
     pub(crate) fn has_printed(&mut self, words: &str, timeout: Duration) -> bool {
         let began = Instant::now();
         loop {
@@ -65,18 +65,17 @@ impl Running {
         }
     }
 
-    /// True until it has ended.
     pub(crate) fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Tells it to end (SIGTERM).
+    /// Sends SIGTERM.
     pub(crate) fn tell_to_end(&self) {
-        // One that has just ended needs none.
+        // Sending fails if the program has just ended.
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
     }
 
-    /// Waits for its end, or ends it.
+    /// Waits for the program's end, and kills it after `timeout`.
     pub(crate) fn end(mut self, timeout: Duration) -> Ran {
         let began = Instant::now();
         let code = loop {
@@ -102,7 +101,7 @@ pub(crate) fn run(command: &mut Command, timeout: Duration) -> io::Result<Ran> {
     Ok(Running::start(command)?.end(timeout))
 }
 
-/// All of a file that another process writes at its own place.
+/// The content of a file, read without moving the offset that the writing process shares.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |it| it.len() as usize)];
     let length = file.read_at(&mut bytes, 0).unwrap_or(0);

@@ -1,8 +1,8 @@
-//! A report without what would name the machine or who uses it.
+//! Removal of names and addresses of the machine and its users from a report.
 
 use model::selftest::SelfTest;
 
-/// The report without the names that are given (of the host, of users, of interfaces), and without addresses and paths of homes.
+/// The report with other words in place of `names` (of the host and its users), interfaces, addresses and paths of homes.
 pub fn anonymous(mut test: SelfTest, interfaces: &[(String, String)], names: &[String]) -> SelfTest {
     let clean = |text: &str| cleaned(text, interfaces, names);
     test.interface = test.interface.as_deref().map(clean);
@@ -30,7 +30,7 @@ fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> Str
     out
 }
 
-/// A word, or what stands in its place; a full stop or a colon at its end stays.
+/// The word, or its replacement with the same full stop or colon at the end.
 fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> String {
     let bare = word.trim_end_matches(['.', ':']);
     let end = &word[bare.len()..];
@@ -40,7 +40,7 @@ fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> Str
     if let Some((_, as_driver)) = interfaces.iter().find(|(name, _)| holds(name)) {
         return format!("{as_driver}{end}");
     }
-    // Also behind `user@`, and at the ends of a range.
+    // Addresses also stand after `user@` and at the ends of a range.
     if bare.split(['@', '-']).any(is_address) {
         return format!("ADDRESS{end}");
     }
@@ -53,13 +53,13 @@ fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> Str
     word.to_owned()
 }
 
-/// An IP address, with a length or a port or without, or a MAC address.
+/// True for a MAC address and for an IP address, which may have a prefix length or a port.
 fn is_address(word: &str) -> bool {
     let address = word.split_once('/').map_or(word, |(address, _)| address);
     let is_ip = address.parse::<std::net::IpAddr>().is_ok() || address.parse::<std::net::SocketAddr>().is_ok();
     let is_octet = |part: &str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
     let is_mac = word.split(':').count() == 6 && word.split(':').all(is_octet);
-    // `::` alone is punctuation of programs, and no address.
+    // `::` alone is punctuation.
     (is_ip && address != "::") || is_mac
 }
 

@@ -1,4 +1,4 @@
-//! A trial, and how it ends.
+//! Trials and their outcomes.
 
 use std::{fmt::Display, time::Instant};
 
@@ -7,19 +7,19 @@ use sys::privilege::{Capability, require};
 
 use crate::Place;
 
-/// Something to do for whom a capability is missing.
+/// The remedy for a missing capability.
 pub(crate) const BE_ROOT: &str = "run it as root, outside of containers and user namespaces";
 
-/// The need that says why there is no lab, what others say of it, and what to do.
+/// The name of the need that makes the lab, and reason and remedy of trials that cannot run without it.
 pub(crate) const LAB: &str = "network namespaces, veth";
 pub(crate) const NO_LAB: &str = "there is no lab of network namespaces";
 pub(crate) const LAB_FIX: &str = "see `network namespaces, veth`";
 
-/// The need without which no map and no program is made.
+/// The name of the need without which no map and no program can be loaded, and the remedy of trials that depend on it.
 pub(crate) const CALL: &str = "system call bpf";
 const CALL_FIX: &str = "see `system call bpf`";
 
-/// How a trial ended: what is to be read in its row.
+/// The outcome of a trial, as its row shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tried {
     pub outcome: Outcome,
@@ -32,7 +32,7 @@ impl Tried {
         Self { outcome: Outcome::Works, reason: reason.to_string(), fix: None }
     }
 
-    /// Something stands in its place, which `fix` names.
+    /// The trial worked in part or by a substitute; `fix` names it.
     pub(crate) fn limited(reason: impl Display, fix: impl Display) -> Self {
         Self { outcome: Outcome::Limited, reason: reason.to_string(), fix: Some(fix.to_string()) }
     }
@@ -45,26 +45,26 @@ impl Tried {
         Self { outcome: Outcome::Untried, reason: reason.to_string(), fix: Some(fix.to_string()) }
     }
 
-    /// `true` is right: so many of those that were sent arrived.
+    /// Works if all frames arrived.
     pub(crate) fn arrived(count: u64, sent: u64, fix: &str) -> Self {
         let reason = format!("{count} of {sent} frames arrived");
         if count >= sent { Self::works(reason) } else { Self::fails(reason, fix) }
     }
 }
 
-/// A need of verbs, and how it is tried.
+/// A need of verbs, and its trial.
 pub(crate) struct Need {
     pub name: &'static str,
     pub verbs: &'static [&'static str],
-    /// Without these nothing is tried.
+    /// Capabilities without which the trial does not run.
     pub capabilities: &'static [Capability],
     pub trial: fn(&Place<'_>) -> Result<Tried, String>,
-    /// What to do when it fails.
+    /// The remedy after a failure.
     pub fix: &'static str,
 }
 
 impl Need {
-    /// Tries it, unless a capability is missing.
+    /// Runs the trial, unless a capability is missing or the time is over.
     pub(crate) fn row(&self, place: &Place<'_>) -> Row {
         let began = Instant::now();
         let tried = match require(self.name, self.capabilities) {
@@ -90,7 +90,6 @@ impl Need {
     }
 }
 
-/// There was no time left for it.
 pub(crate) fn no_time() -> Tried {
     Tried::untried("the time was over", "run it again when the machine is less busy")
 }
@@ -101,7 +100,6 @@ fn missing(needed: &[Capability]) -> String {
     format!("it needs {}", names.join(", "))
 }
 
-/// A row of the table.
 pub(crate) fn row(group: Group, name: &str, verbs: &[&str], tried: Tried, began: Instant) -> Row {
     Row {
         group,
@@ -114,7 +112,7 @@ pub(crate) fn row(group: Group, name: &str, verbs: &[&str], tried: Tried, began:
     }
 }
 
-/// An error in one line, as the reason of a trial.
+/// The error in one line.
 pub(crate) fn words(error: impl Display) -> String {
     host::ssh::last_words(&error.to_string())
 }

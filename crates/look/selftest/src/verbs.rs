@@ -1,4 +1,4 @@
-//! Verbs, run by this program itself in the lab.
+//! Trials of verbs in the lab.
 
 mod answers;
 mod child;
@@ -16,11 +16,11 @@ use crate::{
     trial::{LAB_FIX, NO_LAB, Tried, no_time, row},
 };
 
-const FIX: &str = "see the needs that do not work above";
+const FIX: &str = "see the needs above that do not work";
 
 type Trial = fn(&Place<'_>, &Bed) -> Result<Tried, String>;
 
-/// Verbs that run until they are told to end.
+/// Trials of verbs that run until a signal.
 const SERVICES: [(&str, Trial); 5] = [
     ("shield, native", |place, bed| shield::filters(place, bed, "native")),
     ("shield, generic", |place, bed| shield::filters(place, bed, "generic")),
@@ -29,7 +29,7 @@ const SERVICES: [(&str, Trial); 5] = [
     ("link", link::carries),
 ];
 
-/// Runs each of them.
+/// Runs the trial of each verb.
 pub(crate) fn rows(place: &Place<'_>) -> Vec<Row> {
     let answers = answers::VERBS.iter().map(|verb| {
         let without_lab = || verb.run_without_lab(place);

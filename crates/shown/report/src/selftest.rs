@@ -6,7 +6,7 @@ use crate::table::Look;
 
 const GROUPS: [(Group, &str); 3] = [(Group::Needs, "NEED"), (Group::Interface, "INTERFACE"), (Group::Verbs, "VERB")];
 
-/// A table of each group, what to do, and the count.
+/// A table per group, the remedies, and the number of rows by outcome.
 pub fn selftest_text(test: &SelfTest, look: Look) -> String {
     let distribution = test.distribution.as_deref().unwrap_or("unknown distribution");
     let mut text = look.paragraph(&format!(

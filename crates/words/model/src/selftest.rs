@@ -1,4 +1,4 @@
-//! What of evenkeel works on a machine.
+//! The report of `evenkeel selftest`.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,25 +20,25 @@ pub struct SelfTest {
     /// CPUs that are online.
     pub cpus: u32,
     pub is_root: bool,
-    /// The capabilities are those of a user namespace, which the kernel takes for none in many places.
+    /// True in a user namespace, whose capabilities do not count for many system calls.
     pub user_namespace: bool,
-    /// The interface that was read, if one was named.
+    /// The interface whose driver was read.
     pub interface: Option<String>,
     pub duration_s: f64,
     pub rows: Vec<Row>,
 }
 
-/// A need or a verb, and how it fared.
+/// A need, a property or a verb, with its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub group: Group,
     pub name: String,
-    /// The verbs that it is for.
+    /// The verbs with this need.
     pub verbs: Vec<String>,
     pub outcome: Outcome,
-    /// The answer of the kernel or of the verb; empty: there is nothing to say.
+    /// The answer of the kernel or of the verb; may be empty for a row that works.
     pub reason: String,
-    /// What to do; none: nothing is to be done.
+    /// The remedy; none for a row that works.
     pub fix: Option<String>,
     pub duration_s: f64,
 }
@@ -48,9 +48,9 @@ pub struct Row {
 pub enum Group {
     /// Parts of the kernel, and programs.
     Needs,
-    /// Properties of the interface that was named.
+    /// Properties of the interface's driver.
     Interface,
-    /// Verbs that were run.
+    /// Verbs, each run once.
     Verbs,
 }
 
@@ -58,7 +58,7 @@ pub enum Group {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Works,
-    /// Something stands in its place.
+    /// The row works in part or by a substitute, which its fix names.
     Limited,
     Fails,
     /// A privilege or another need is missing.
@@ -81,7 +81,7 @@ impl SelfTest {
         self.rows.iter().filter(|row| row.outcome == outcome).count()
     }
 
-    /// Every row works, or has something in its place.
+    /// True if no row fails or is untried.
     pub fn all_works(&self) -> bool {
         self.rows.iter().all(|row| matches!(row.outcome, Outcome::Works | Outcome::Limited))
     }

@@ -1,4 +1,4 @@
-//! Parts of the kernel beside its packet paths.
+//! Trials of the kernel's parts outside its packet paths.
 
 use std::{fs, path::Path, process::Command, sync::mpsc, thread, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
 const BPF: &[Capability] = &[Capability::CAP_BPF];
 const TRACING: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_PERFMON];
 const BPFFS: &str = "/sys/fs/bpf";
-/// Bytes of a map that are charged to the memory limit.
+/// Size of a map that counts against the limit on locked memory.
 const MAP_BYTES: u32 = 8 << 20;
-/// A program that does nothing ends within this time.
+/// Time within which a program ends that does nothing.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which a clock of 99 Hz ticks.
+/// Time within which a clock of 99 Hz ticks.
 const SAMPLING_TIME: Duration = Duration::from_millis(100);
 
 pub(super) const NEEDS: &[Need] = &[
@@ -83,7 +83,7 @@ pub(super) const NEEDS: &[Need] = &[
         verbs: &["link run"],
         capabilities: &[],
         trial: seccomp,
-        fix: "without it static programs and those in Go stay on TCP; others get a library",
+        fix: "boot a kernel with CONFIG_SECCOMP_FILTER; without it static programs and those in Go stay on TCP",
     },
     Need {
         name: "control groups",
@@ -100,7 +100,7 @@ pub(super) const NEEDS: &[Need] = &[
             Ok(match sys::kvm::exit_ns() {
                 Ok(ns) => Tried::works(format!("an exit takes {ns:.0} ns")),
                 Err(e) => {
-                    Tried::limited(words(e), "`bench --dut guest` emulates guests, and counts in place of measuring")
+                    Tried::limited(words(e), "expect emulated guests: `bench --dut guest` counts in place of measuring")
                 }
             })
         },
@@ -135,7 +135,7 @@ fn drops(_: &Place<'_>) -> Result<Tried, String> {
         [] => Tried::works(""),
         lacking => Tried::limited(
             format!("it lacks {}", lacking.join(", ")),
-            "what these would tell stays in the unexplained rest",
+            "boot a newer kernel; on this one such losses stay unexplained",
         ),
     })
 }
@@ -144,7 +144,7 @@ fn seccomp(_: &Place<'_>) -> Result<Tried, String> {
     let filter = Filter::new(&[Call::Getsockname.into()]).map_err(words)?;
     let (mut child, listener) = start(Command::new("true"), filter, SigSet::empty()).map_err(words)?;
     let (sender, ended) = mpsc::channel();
-    // Before Linux 6.11 the end is heard once the program has been waited for. One that is never heard leaves this thread behind.
+    // Before Linux 6.11 the listener ends only after wait(2) for the program. If it never ends, this thread stays.
     thread::spawn(move || {
         let hear = || -> Result<(), String> {
             while let Some(heard) = listener.receive().map_err(words)? {

@@ -1,4 +1,4 @@
-//! Packet sockets, filters and devices.
+//! Trials of packet sockets, filters and TAP devices.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use crate::{
 
 const RAW: &[Capability] = &[Capability::CAP_NET_RAW, Capability::CAP_NET_ADMIN, Capability::CAP_SYS_ADMIN];
 const PORT: u16 = 9;
-/// The protocol in an Ethernet frame of IPv4, and that of UDP.
+/// Offset of the protocol in an Ethernet frame of IPv4, and the protocol number of UDP.
 const PROTOCOL_OFFSET: usize = 23;
 const UDP: u8 = 17;
-/// A wait for a block of a ring, which is handed over after 10 ms.
+/// Limit of one wait for a block of a ring, which the kernel hands over after 10 ms.
 const WAIT: Duration = Duration::from_millis(100);
 
 pub(super) const NEEDS: &[Need] = &[
@@ -66,7 +66,7 @@ fn ring(place: &Place<'_>) -> Result<Tried, String> {
     bed.send(NEAR, PORT, SENT_COUNT).map_err(words)?;
     let mut count = 0;
     let began = Instant::now();
-    // A block may be handed over before the last frame is in, and on a slow machine the next one comes late.
+    // The kernel may hand over a block before the last frame is in it, and the next block late on a slow machine.
     while count < SENT_COUNT && began.elapsed() < ARRIVAL_TIMEOUT {
         ring.socket().wait(WAIT).map_err(words)?;
         while let Some(block) = ring.next_block() {
@@ -76,7 +76,7 @@ fn ring(place: &Place<'_>) -> Result<Tried, String> {
     Ok(Tried::arrived(count, SENT_COUNT, "use --backend packet"))
 }
 
-/// True for a datagram of the left host, and not for the box's answer that nobody listens.
+/// True for a datagram of the left host, and false for an ICMP error of the box.
 fn is_sent(frame: &[u8]) -> bool {
     frame.windows(SENT.len()).any(|part| part == SENT) && frame.get(PROTOCOL_OFFSET) == Some(&UDP)
 }

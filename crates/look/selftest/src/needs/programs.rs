@@ -1,4 +1,4 @@
-//! Programs of other packages that verbs start.
+//! Trials of programs of other packages that verbs start.
 
 use std::{ffi::OsStr, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::{
     trial::{Need, Tried, words},
 };
 
-/// A program that tells its version ends within this time.
+/// Time within which a program prints its version.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const TABLE: &str = "ekselftest";
 

@@ -1,4 +1,4 @@
-//! XDP and its neighbours, on pairs of interfaces of the lab.
+//! Trials of XDP, AF_XDP and tcx on veth pairs of the lab.
 
 use bpf::{
     LivePace, LivePacket, LiveSender, RouteEgressWatch, RoutePort, RouteSlots, RouteTables, XdpDrop, XdpFib, XdpMode,
@@ -21,7 +21,7 @@ const NEEDED: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, 
 const VETH: &str = "boot a kernel of Linux 6.1 or newer with CONFIG_BPF_SYSCALL and XDP on veth";
 const PORT: u16 = 9;
 const FRAMES: u32 = 64;
-/// A wait for frames that are on their way.
+/// Limit of one wait for frames.
 const WAIT: Duration = Duration::from_millis(500);
 
 pub(super) const NEEDS: &[Need] = &[
@@ -51,7 +51,7 @@ pub(super) const NEEDS: &[Need] = &[
         verbs: &["gen", "bench", "demo"],
         capabilities: NEEDED,
         trial: live,
-        fix: "gen sends by --backend tx-ring; Linux 5.18 and newer have live frames",
+        fix: "use gen --backend tx-ring; live frames need Linux 5.18 or newer",
     },
     Need {
         name: "look-up of routes in XDP",
@@ -65,14 +65,14 @@ pub(super) const NEEDS: &[Need] = &[
         verbs: &["route"],
         capabilities: NEEDED,
         trial: conntrack,
-        fix: "modprobe nf_conntrack; without it stay in mode routed (mode stateful takes Linux 6.2)",
+        fix: "modprobe nf_conntrack, or use mode routed (mode stateful needs Linux 6.2)",
     },
     Need {
         name: "tcx",
         verbs: &["route", "link"],
         capabilities: NEEDED,
         trial: tcx,
-        fix: "run route with --trial 0, link without --group (tcx takes Linux 6.6)",
+        fix: "run route with --trial 0 and link without --group (tcx needs Linux 6.6)",
     },
 ];
 
@@ -115,7 +115,7 @@ fn xsk(place: &Place<'_>) -> Result<Tried, String> {
     Ok(Tried::arrived(count, SENT_COUNT, "use --backend ring or tap"))
 }
 
-/// An Ethernet frame of a protocol for experiments, from the left host to the box.
+/// An Ethernet frame with an experimental EtherType, from the left host to the box.
 fn frame(bed: &Bed) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].copy_from_slice(&bed.near.mac.0);
@@ -133,7 +133,7 @@ fn live(place: &Place<'_>) -> Result<Tried, String> {
     let send = || LiveSender::load(&bed.left_end.name, frame.clone(), &[packet], None, pace)?.run();
     bed.left.run(send).map_err(words)?.map_err(words)?;
     let count = bed.counted(|| drop.counts().map(|counts| counts.frames)).map_err(words)?;
-    Ok(Tried::arrived(count, SENT_COUNT, "gen sends by --backend tx-ring"))
+    Ok(Tried::arrived(count, SENT_COUNT, "use gen --backend tx-ring"))
 }
 
 fn fib(place: &Place<'_>) -> Result<Tried, String> {

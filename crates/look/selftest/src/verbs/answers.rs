@@ -1,4 +1,4 @@
-//! Verbs that end by themselves and answer with JSON.
+//! Trials of verbs that end by themselves and print JSON.
 
 use serde_json::Value;
 
@@ -10,17 +10,17 @@ use crate::{
     trial::{LAB_FIX, NO_LAB, Tried, words},
 };
 
-/// Frames that may be under way while the ledger reads counters.
+/// Frames that may move while the ledger reads its counters.
 const UNDERWAY_MAX: f64 = 2.0;
 
-/// A verb, and whether its answer shows that it works.
+/// The trial of a verb.
 pub(super) struct Verb {
     pub(super) name: &'static str,
-    /// Its arguments; `NEAR` and `FAR` are the box's interfaces.
+    /// The arguments, in which `NEAR` and `FAR` stand for the box's interfaces.
     line: &'static str,
-    /// Its arguments on this machine where there is no lab, for those that run as any user.
+    /// The arguments on this machine, for verbs that any user may run; none: the verb is not tried without a lab.
     without_lab: Option<&'static str>,
-    /// Judges the answer; frames pass from `NEAR` to `FAR` meanwhile.
+    /// Judges the JSON of a run while frames passed from `NEAR` to `FAR`.
     judge: fn(&Value, &Bed) -> Result<Tried, String>,
 }
 
@@ -80,7 +80,7 @@ impl Verb {
         (self.judge)(&answer, bed)
     }
 
-    /// It answers on this machine, or could not be tried.
+    /// Tries the verb on this machine, where no frames are sent.
     pub(super) fn run_without_lab(&self, place: &Place<'_>) -> Result<Tried, String> {
         let Some(line) = self.without_lab else {
             return Ok(Tried::untried(NO_LAB, LAB_FIX));
@@ -104,7 +104,7 @@ fn ledger(answer: &Value, _: &Bed) -> Result<Tried, String> {
             Ok(Tried::limited(format!("{found}; no cause is named"), "see `tracepoint skb:kfree_skb`"))
         }
         true => Ok(Tried::works(found)),
-        false => Ok(Tried::limited(found, "look with --interval 10 whether that remains")),
+        false => Ok(Tried::limited(found, "measure again with `evenkeel ledger --interval 10`")),
     }
 }
 
@@ -123,7 +123,7 @@ fn doctor(answer: &Value, _: &Bed) -> Result<Tried, String> {
     let sources: Vec<&str> = unreadable.iter().filter_map(|entry| entry["source"].as_str()).collect();
     Ok(match sources[..] {
         [] => Tried::works(format!("{findings} objects examined")),
-        _ => Tried::limited(format!("it could not read {}", sources.join(", ")), "`evenkeel doctor` says why"),
+        _ => Tried::limited(format!("it could not read {}", sources.join(", ")), "see `evenkeel doctor`"),
     })
 }
 
@@ -150,7 +150,7 @@ fn sent(answer: &Value, _: &Bed) -> Result<Tried, String> {
         (true, "xdp-live") => Ok(Tried::works(found)),
         (true, _) => {
             let reason = answer["backend_reason"].as_str().unwrap_or_default();
-            Ok(Tried::limited(format!("{found}: {reason}"), "it sends slower"))
+            Ok(Tried::limited(format!("{found}: {reason}"), "expect lower rates from gen"))
         }
     }
 }
@@ -160,6 +160,6 @@ fn obstacles(answer: &Value, _: &Bed) -> Result<Tried, String> {
     let codes: Vec<&str> = obstacles.iter().filter_map(|obstacle| obstacle["code"].as_str()).collect();
     Ok(match codes[..] {
         [] => Tried::works(""),
-        _ => Tried::limited(format!("obstacles: {}", codes.join(", ")), "`evenkeel route check` says what helps"),
+        _ => Tried::limited(format!("obstacles: {}", codes.join(", ")), "see `evenkeel route check` for remedies"),
     })
 }

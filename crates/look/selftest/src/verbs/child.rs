@@ -23,7 +23,7 @@ fn command(place: &Place<'_>, arguments: &[&str]) -> Command {
     command
 }
 
-/// The answer of a verb that ends by itself, in JSON; without a namespace it looks at this machine.
+/// Runs a verb that ends by itself, in `space` or on this machine. Returns its JSON.
 pub(super) fn ask(place: &Place<'_>, space: Option<&NamespaceHandle>, arguments: &[&str]) -> Result<Value, String> {
     let mut command = command(place, arguments);
     let mut run = || crate::process::run(&mut command, place.verb_timeout);
@@ -37,13 +37,13 @@ pub(super) fn ask(place: &Place<'_>, space: Option<&NamespaceHandle>, arguments:
 fn answer(place: &Place<'_>, ran: &Ran) -> Result<Value, String> {
     let document = serde_json::from_str(&ran.stdout).ok().filter(|document: &Value| document["schema"].is_string());
     match (ran.code, document) {
-        // A finding, or a verdict, is an answer.
+        // Exit code 1 with a document is a finding or a verdict.
         (Some(0 | 1), Some(document)) => Ok(document),
         _ => Err(failure(place, ran)),
     }
 }
 
-/// What a verb says that does not work; 3 is the exit code of one that lacks something.
+/// The reason for a verb's failure. Verbs with exit codes 1 and 3 print it themselves.
 fn failure(place: &Place<'_>, ran: &Ran) -> String {
     match ran.code {
         Some(1 | 3) => ran.last_words(),
@@ -52,7 +52,7 @@ fn failure(place: &Place<'_>, ran: &Ran) -> String {
     }
 }
 
-/// A verb that runs until it is told to end. It is ended when it is dropped.
+/// A verb that runs until a signal. Dropping the value kills it.
 pub(super) struct Service<'a> {
     place: &'a Place<'a>,
     space: &'a NamespaceHandle,
@@ -62,12 +62,12 @@ pub(super) struct Service<'a> {
 impl<'a> Service<'a> {
     pub(super) fn start(place: &'a Place<'a>, space: &'a NamespaceHandle, arguments: &[&str]) -> Result<Self, String> {
         let mut command = command(place, arguments);
-        // The BPF file system is mounted in /sys.
+        // The BPF file system is below /sys.
         let running = space.run_keeping_sys(|| Running::start(&mut command)).map_err(words)?.map_err(words)?;
         Ok(Self { place, space, running })
     }
 
-    /// One that says `up` once it does what it is for.
+    /// Starts a verb and waits until it prints `up`.
     pub(super) fn start_until(
         place: &'a Place<'a>,
         space: &'a NamespaceHandle,
@@ -81,23 +81,23 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Its end, and why.
+    /// Kills the verb. Returns the reason for its failure.
     fn last_words(self) -> String {
         let place = self.place;
         failure(place, &self.running.end(Duration::ZERO))
     }
 
-    /// Another verb's answer beside it.
+    /// Runs another verb in the same namespace. Returns its JSON.
     pub(super) fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
         let mut command = command(self.place, arguments);
         let run = || crate::process::run(&mut command, self.place.verb_timeout);
         answer(self.place, &self.space.run_keeping_sys(run).map_err(words)?.map_err(words)?)
     }
 
-    /// Looks again and again until `look` has an answer.
+    /// Calls `look` until it returns a value.
     ///
     /// # Errors
-    /// Its last words, if it has ended; else why there was no answer in time.
+    /// The verb has ended, or the time is over.
     pub(super) fn poll<T>(
         mut self,
         mut look: impl FnMut(&Self) -> Result<Option<T>, String>,
@@ -119,16 +119,16 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Tells it to end, as a service manager does.
+    /// Ends the verb by SIGTERM, as a service manager does.
     ///
     /// # Errors
-    /// It does not, or says that something went wrong.
+    /// The verb does not end in time, or has another exit code than 0.
     pub(super) fn end(self) -> Result<(), String> {
         self.running.tell_to_end();
         self.finish().map_err(|why| format!("at its end: {why}"))
     }
 
-    /// Waits for one that ends by itself.
+    /// Waits for a verb that ends by itself.
     pub(super) fn finish(self) -> Result<(), String> {
         let place = self.place;
         let ran = self.running.end(place.verb_timeout);

@@ -1,4 +1,4 @@
-//! Two nodes: the left host and the box.
+//! The trial of `link`, with the left host and the box as nodes.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ use crate::{
     trial::{Tried, words},
 };
 
-/// Bytes of the file that is copied; several frames.
+/// Bytes of the file that is copied, in several frames.
 const FILE_BYTES: usize = 64 << 10;
-/// Room that stays free where the file arrives.
+/// The value of `--receive-free`.
 const FREE: &str = "1M";
 
-/// Probes go there and back, and a file arrives as it was.
+/// Sends probes there and back, and copies a file.
 pub(super) fn carries(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     let folder = host::owner::temporary_folder("selftest", "link").map_err(words)?;
     let (from, to) = (folder.path().join("sent"), folder.path().join("in"));
@@ -26,7 +26,7 @@ pub(super) fn carries(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     let there = Service::start_until(place, &bed.middle, &receiving, LINK_UP)?;
     let serving = ["link", "serve", &bed.left_end.name, "--name", "left"];
     let here = Service::start_until(place, &bed.left, &serving, LINK_UP)?;
-    // They hear of each other within a second or two.
+    // Nodes discover each other within a second or two.
     let ping = |here: &Service<'_>| here.ask(&["link", "ping", "box", "-c", "8", "-i", "10ms", "--json"]).map(Some);
     let (here, ping) = here.poll(ping)?;
     let (sent, back) = (ping["sent"].as_u64(), ping["round_trips_ns"].as_array().map(Vec::len));
@@ -47,6 +47,6 @@ pub(super) fn carries(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     let carrier = status["carrier"].as_str().unwrap_or_default();
     match status["delivery"].is_object() {
         true => Ok(Tried::works(found)),
-        false => Ok(Tried::limited(format!("{found}, by {carrier}"), "it needs a driver that runs XDP programs")),
+        false => Ok(Tried::limited(format!("{found}, by {carrier}"), "use a driver that runs XDP programs")),
     }
 }

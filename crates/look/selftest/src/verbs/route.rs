@@ -1,4 +1,4 @@
-//! A router's fast path in the box.
+//! The trial of `route`, in the box.
 
 use serde_json::Value;
 
@@ -10,10 +10,10 @@ use crate::{
 };
 
 const PORT: u16 = 7;
-/// Ways to run it: the first is the usual one.
+/// Options of `route run`, of which the first are the usual ones.
 const WAYS: [&str; 3] = ["--trial 500ms", "--trial 0", "--trial 0 --xdp-mode generic"];
 
-/// The fast path forwards, by the first way that works.
+/// Forwards packets by the fast path, with the first options that work.
 pub(super) fn forwards(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     let mut refusal: Option<String> = None;
     for way in WAYS {
@@ -43,7 +43,7 @@ fn by(place: &Place<'_>, bed: &Bed, way: &str) -> Result<Tried, String> {
         }
     };
     let start = || Service::start(place, &bed.middle, &arguments)?.poll(is_routed);
-    // Its trial compares frames.
+    // The router's own trial compares frames with the kernel.
     let (route, ()) = bed.while_forwarding(start).map_err(words)??;
     let tried = forwarded(bed, &route);
     route.end().and(tried)
@@ -64,13 +64,13 @@ fn forwarded(bed: &Bed, route: &Service<'_>) -> Result<Tried, String> {
             format!(
                 "{found}; changes of routes take effect some milliseconds late, as {untraced} functions cannot be traced"
             ),
-            "nothing has to be done; `route status --json` names the functions",
+            "do nothing; `route status --json` names the functions",
         )),
         (false, _) => Err(found),
     }
 }
 
-/// Frames that the fast path has forwarded.
+/// The number of frames that the fast path has forwarded.
 fn total(status: &Value) -> u64 {
     let ports = status["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     ports.iter().filter_map(|port| port["totals"]["forwarded"].as_u64()).sum()

@@ -1,4 +1,4 @@
-//! A shield in front of the box.
+//! Trials of `shield`, on the box's interface towards the left host.
 
 use std::{
     io::Write,
@@ -19,7 +19,7 @@ const DROP: &str = "drop protocol=udp destination-port=9";
 const SERVER_PORT: u16 = 80;
 const CHALLENGE: &str = "challenge protocol=tcp destination-port=80";
 
-/// Datagrams to one port are dropped and counted, and those to another pass.
+/// Sends datagrams to a port that is dropped and to one that passes.
 pub(super) fn filters(place: &Place<'_>, bed: &Bed, mode: &str) -> Result<Tried, String> {
     with(place, bed, (mode, DROP), |shield| {
         let sockets = [bed.listen(DROPPED_PORT), bed.listen(PASSED_PORT)];
@@ -28,7 +28,7 @@ pub(super) fn filters(place: &Place<'_>, bed: &Bed, mode: &str) -> Result<Tried,
         for port in [DROPPED_PORT, PASSED_PORT] {
             bed.send(OTHER, port, SENT_COUNT).map_err(words)?;
         }
-        // What is dropped was sent before, and would have arrived before.
+        // The dropped datagrams were sent first, and would have arrived first.
         let came = bed.received(&passed).map_err(words)?;
         let came_through = pending(&dropped).map_err(words)?;
         let status = shield.ask(&["shield", "status", &bed.near.name, "--json", "--interval", "0.1"])?;
@@ -46,7 +46,7 @@ pub(super) fn filters(place: &Place<'_>, bed: &Bed, mode: &str) -> Result<Tried,
     })
 }
 
-/// A client that sends a cookie back gets in.
+/// Connects a TCP client to a port with a challenge.
 pub(super) fn challenges(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> {
     with(place, bed, ("generic", CHALLENGE), |shield| {
         let server = bed.middle.run(|| TcpListener::bind((NEAR, SERVER_PORT))).map_err(words)?.map_err(words)?;
@@ -64,7 +64,7 @@ pub(super) fn challenges(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> 
     })
 }
 
-/// Starts a shield with one rule, tries it, and takes it away.
+/// Runs a trial while a shield with one rule runs.
 fn with(
     place: &Place<'_>,
     bed: &Bed,
@@ -78,7 +78,7 @@ fn with(
     match shield.end() {
         Ok(()) => tried,
         Err(why) => {
-            // One that was killed has left its pins.
+            // A killed shield leaves its pins.
             let stop = Service::start(place, &bed.middle, &["shield", "stop", near]);
             stop.and_then(Service::finish)?;
             tried.and(Err(why))
@@ -86,7 +86,7 @@ fn with(
     }
 }
 
-/// Datagrams that wait in a socket.
+/// The number of datagrams that wait in a socket.
 fn pending(socket: &std::net::UdpSocket) -> std::io::Result<u64> {
     socket.set_nonblocking(true)?;
     Ok(std::iter::from_fn(|| socket.recv(&mut [0; 16]).ok()).count() as u64)
