@@ -1,10 +1,12 @@
 //! Processes that listen at a control socket whose file is gone: nobody can ask them.
 
 use std::{
-    fs,
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    collections::{BTreeMap, HashMap, HashSet},
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    thread,
+    process, thread,
     time::{Duration, Instant},
 };
 
@@ -20,6 +22,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_PERIOD: Duration = Duration::from_millis(20);
 /// Flag of a socket that listens, in /proc/net/unix (`__SO_ACCEPTCON`).
 const LISTENS: u64 = 1 << 16;
+/// The kernel's word behind the path of a file that was removed.
+const DELETED: &str = " (deleted)";
 
 /// Says which process of this user still listens at `socket`, whose file or folder was removed; none: nobody, or the file is there.
 ///
@@ -30,9 +34,9 @@ pub fn lost(socket: &Path) -> Option<ServeError> {
         if socket.exists() {
             return None;
         }
-        let pid = holder(socket)?;
+        let (path, pid) = holders(|path| path == socket).pop_first()?;
         if begun.elapsed() >= END_TIMEOUT {
-            return Some(ServeError::Lost { path: socket.parent().unwrap_or(socket).to_owned(), pid });
+            return Some(ServeError::Lost { path, pid });
         }
         thread::sleep(RETRY_PERIOD);
     }
@@ -40,36 +44,39 @@ pub fn lost(socket: &Path) -> Option<ServeError> {
 
 /// The folders below `root`, removed ones, at whose control sockets processes of this user still listen.
 pub fn lost_folders(root: &Path) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = listening()
-        .into_iter()
-        .filter(|(path, _)| path.file_name().is_some_and(|name| name == SOCKET))
-        .filter_map(|(path, _)| Some(path.parent()?.to_owned()))
-        .filter(|folder| folder.parent() == Some(root) && !folder.exists())
-        .collect();
-    folders.sort();
-    folders.dedup();
-    folders.retain(|folder| holder(&folder.join(SOCKET)).is_some());
-    folders
+    let is_removed = |socket: &Path| {
+        let is_control = socket.file_name().is_some_and(|name| name == SOCKET);
+        is_control && socket.parent().is_some_and(|folder| folder.parent() == Some(root) && !folder.exists())
+    };
+    holders(is_removed).into_keys().collect()
 }
 
-/// The process that listens there, and by no other name.
-fn holder(socket: &Path) -> Option<u32> {
-    let inodes: Vec<u64> = listening().into_iter().filter(|(path, _)| path == socket).map(|(_, inode)| inode).collect();
-    if inodes.is_empty() {
-        return None;
+/// The folders of such sockets, each with the process of this user that listens there and holds the lock beside it. Who renames its folder has
+/// the lock elsewhere, and goes on to listen under the earlier name.
+///
+/// The table of sockets is no proof: any user can name one like that in a mount namespace, or put a line into a name.
+fn holders(is_meant: impl Fn(&Path) -> bool) -> BTreeMap<PathBuf, u32> {
+    let mut sockets = HashMap::<PathBuf, HashSet<u64>>::new();
+    for (socket, inode) in listening().filter(|(socket, _)| is_meant(socket)) {
+        sockets.entry(socket.parent().unwrap_or(&socket).to_owned()).or_default().insert(inode);
     }
-    let pid = processes().find(|pid| inodes.iter().any(|inode| has_socket(*pid, *inode)))?;
-    // Who renames its folder goes on to listen under the earlier name.
-    let folder = socket.parent()?;
-    let others = fs::read_dir(folder.parent()?).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_its = |other: PathBuf| fs::read_to_string(other.join(LOCK)).is_ok_and(|text| text.trim().parse() == Ok(pid));
-    (!others.filter(|other| other != folder).any(is_its)).then_some(pid)
+    let mut found = BTreeMap::new();
+    if sockets.is_empty() {
+        return found;
+    }
+    for pid in processes() {
+        let (own, locked) = descriptors(pid);
+        let listens = |folder: &PathBuf| sockets.get(folder).is_some_and(|inodes| !inodes.is_disjoint(&own));
+        found.extend(locked.into_iter().filter(listens).map(|folder| (folder, pid)));
+    }
+    found
 }
 
-/// The paths of sockets of this network namespace that listen, with their inodes.
-fn listening() -> Vec<(PathBuf, u64)> {
-    let text = fs::read("/proc/thread-self/net/unix").unwrap_or_default();
-    String::from_utf8_lossy(&text).lines().filter_map(parse).collect()
+/// The sockets of this network namespace that listen and have a path, with their inodes.
+fn listening() -> impl Iterator<Item = (PathBuf, u64)> {
+    let table = File::open("/proc/thread-self/net/unix").into_iter();
+    let lines = table.flat_map(|table| BufReader::new(table).split(b'\n').map_while(Result::ok));
+    lines.filter_map(|line| parse(&String::from_utf8_lossy(&line)))
 }
 
 /// Reads a line such as `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/x`.
@@ -81,24 +88,44 @@ fn parse(line: &str) -> Option<(PathBuf, u64)> {
     listens.then_some((PathBuf::from(format!("/{path}")), inode.parse().ok()?))
 }
 
-/// True if the process has a descriptor of that socket, and this user made it: other users can give one any name in a mount namespace of
-/// their own.
-fn has_socket(pid: u32, inode: u64) -> bool {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let is_it = |found: fs::Metadata| {
-        found.file_type().is_socket() && found.ino() == inode && found.uid() == geteuid().as_raw()
-    };
-    descriptors.into_iter().any(|entry| fs::metadata(entry.path()).is_ok_and(is_it))
+/// The inodes of a process's sockets, and the folders whose lock it has open.
+fn descriptors(pid: u32) -> (HashSet<u64>, Vec<PathBuf>) {
+    let (mut sockets, mut folders) = (HashSet::new(), Vec::new());
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        let Ok(link) = fs::read_link(entry.path()) else { continue };
+        let link = link.to_string_lossy();
+        if let Some(inode) = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')?.parse().ok()) {
+            sockets.insert(inode);
+            continue;
+        }
+        let lock = Path::new(link.strip_suffix(DELETED).unwrap_or(&link));
+        if lock.file_name().is_some_and(|name| name == LOCK) && is_lost(pid, &entry.path(), lock) {
+            folders.extend(lock.parent().map(Path::to_owned));
+        }
+    }
+    (sockets, folders)
 }
 
+/// True if the descriptor is of a file of this user's, and not the lock that this process has just taken at that path.
+fn is_lost(pid: u32, descriptor: &Path, lock: &Path) -> bool {
+    let Ok(open) = fs::metadata(descriptor) else { return false };
+    let is_at = || fs::symlink_metadata(lock).is_ok_and(|at| (at.dev(), at.ino()) == (open.dev(), open.ino()));
+    open.uid() == geteuid().as_raw() && !(pid == process::id() && is_at())
+}
+
+/// The processes of this user.
 fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let own = entries.filter(|entry| entry.metadata().is_ok_and(|process| process.uid() == geteuid().as_raw()));
+    own.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    };
 
     use super::*;
     use crate::{Home, HomeError, HomeKind};
@@ -137,6 +164,19 @@ mod tests {
             next.join().unwrap()
         });
         assert!(next.is_ok() && lost(&home.socket()).is_none());
+    }
+
+    #[test]
+    fn a_line_within_the_name_of_another_socket_is_no_instance() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        let (any, _other) = UnixStream::pair().unwrap();
+        let inode = nix::sys::stat::fstat(&any).unwrap().st_ino;
+        let name = format!("x\n0: 2 0 10000 1 1 {inode} {}", home.socket().display());
+        let _forged = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        assert!(listening().any(|found| found == (home.socket(), inode)), "the kernel writes it as it is");
+        assert!(lost(&home.socket()).is_none() && lost_folders(root.path()).is_empty());
+        home.hold().unwrap();
     }
 
     #[test]
