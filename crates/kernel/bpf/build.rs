@@ -43,7 +43,7 @@ fn main() {
                 OsStr::new("-Werror"),
                 OsStr::new(&format!("-mcpu={}", instructions(&path))),
                 OsStr::new("-Isrc"),
-                // Line numbers name files below the repository: its place on this machine is not in the objects.
+                // The paths in line numbers are relative, so that objects do not depend on the repository's place.
                 OsStr::new(&root),
                 OsStr::new(&format!("-I/usr/include/{arch}-linux-gnu")),
             ])

@@ -1,4 +1,4 @@
-//! What the kernel gives of BPF, tried one by one.
+//! Trials of single functions of BPF: type information, maps, pins.
 
 use std::{fs, io, os::fd::AsFd, path::Path};
 
@@ -18,12 +18,12 @@ pub fn types() -> io::Result<()> {
     Btf::from_vmlinux().map(drop).map_err(|e| to_io(&e))
 }
 
-/// Makes an array of at least `bytes`, and lets it go.
+/// Makes an array of at least `bytes` and closes it.
 pub fn map(bytes: u32) -> io::Result<()> {
     array(bytes).map(drop)
 }
 
-/// Makes a map, pins it as `path` and removes that name.
+/// Makes a map, pins it at `path` and removes the pin.
 pub fn pin(path: &Path) -> Result<(), XdpError> {
     let map = array(VALUE_BYTES).map_err(|e| XdpError::pin("make a map for", path, e))?;
     pin::keep(map.as_fd(), path)?;

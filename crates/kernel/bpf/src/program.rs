@@ -40,7 +40,7 @@ pub enum ProgramError {
         release()
     )]
     NoTypes { program: &'static str },
-    /// No privilege is missing, and the kernel is older than those that the programs are for.
+    /// The kernel is older than [`OLDEST`], and no privilege is missing.
     #[error(
         "cannot load the kernel program `{program}`: {source}; it is for Linux {}.{} and later, and this kernel is older ({})",
         OLDEST.0, OLDEST.1, release()
@@ -111,7 +111,7 @@ pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
 /// The compiler of the kernel programs, as it names itself.
 const COMPILER: &str = env!("EVENKEEL_CLANG");
 
-/// The oldest kernel that the programs are for.
+/// The oldest kernel for which the programs are written.
 const OLDEST: (u32, u32) = (6, 1);
 
 const NEEDED: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON];

@@ -1,4 +1,4 @@
-//! libpcap by dlopen(3): capture files, and filters in tcpdump's syntax. Without it every other function of a program works.
+//! libpcap, loaded by dlopen(3), so that a program starts without it: capture files, and filters in tcpdump's syntax.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uchar, c_void},
@@ -18,9 +18,9 @@ const NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so.1"];
 const ERROR_LEN: usize = 256;
 /// PCAP_TSTAMP_PRECISION_NANO of pcap/pcap.h.
 const NANOSECONDS: c_int = 1;
-/// PCAP_ERROR_BREAK of pcap/pcap.h, which pcap_next_ex returns at the end of a file.
+/// PCAP_ERROR_BREAK of pcap/pcap.h, the result of pcap_next_ex at the end of a file.
 const END_OF_FILE: c_int = -2;
-/// Bytes of the kernel's buffer of a handle that compiles and reads no packet.
+/// Bytes of the kernel's buffer for a handle that reads no packets.
 const BUFFER_LEN: c_int = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,11 +62,11 @@ macro_rules! library {
 
         impl Library {
             fn load() -> Result<Self, String> {
-                // SAFETY: a name that ends with NUL; the library's constructors run, and it has none.
+                // SAFETY: the name ends with NUL, and libpcap has no constructors that dlopen would run.
                 let handle = NAMES.iter().map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }).find(|h| !h.is_null());
                 let handle = handle.ok_or_else(dl_error)?;
                 Ok(Self { $($field: {
-                    // SAFETY: a handle of dlopen(3) that is never closed, and a name that ends with NUL.
+                    // SAFETY: the handle is of dlopen(3) and never closed, and the name ends with NUL.
                     let address = unsafe { libc::dlsym(handle, $symbol.as_ptr()) };
                     if address.is_null() {
                         return Err(dl_error());
@@ -97,7 +97,7 @@ library! {
 }
 
 fn dl_error() -> String {
-    // SAFETY: dlerror(3) gives the message of this thread's last failure, or null.
+    // SAFETY: dlerror(3) returns the message of this thread's last failure, or null.
     unsafe { text(libc::dlerror()) }
 }
 
@@ -109,7 +109,7 @@ unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: by this function's own condition.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
@@ -118,10 +118,10 @@ fn library() -> Result<&'static Library, PcapError> {
     LIBRARY.get_or_init(Library::load).as_ref().map_err(|reason| PcapError::Missing(reason.clone()))
 }
 
-/// Loads the library, which cannot be loaded any more once a process has given up its rights to files.
+/// Loads the library. After a process gives up its rights to files it is too late.
 ///
 /// # Errors
-/// [`PcapError::Missing`] where it is not installed.
+/// [`PcapError::Missing`] if the library is not installed.
 pub fn load() -> Result<(), PcapError> {
     library().map(|_| ())
 }
@@ -129,7 +129,7 @@ pub fn load() -> Result<(), PcapError> {
 /// The name of a link type (`EN10MB`), or its number.
 pub fn link_name(link_type: i32) -> String {
     let name = library().map(|library| {
-        // SAFETY: it takes any number, and gives a constant string or null.
+        // SAFETY: the function takes any number, and returns a constant string or null.
         unsafe { text((library.link_name)(link_type)) }
     });
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| link_type.to_string())
@@ -146,7 +146,7 @@ pub struct Pcap {
 pub struct PcapPacket<'a> {
     /// Seconds since 1970, with the sign that libpcap gives them.
     pub seconds: i64,
-    /// Nanoseconds within the second, as the file has them.
+    /// Nanoseconds within the second, unchecked.
     pub nanoseconds: i64,
     /// Bytes on the wire, without FCS.
     pub wire_len: u32,
@@ -154,49 +154,49 @@ pub struct PcapPacket<'a> {
     handle: PhantomData<&'a mut Pcap>,
 }
 
-// SAFETY: libpcap keeps no state of a thread in a handle.
+// SAFETY: a handle of libpcap has no state that belongs to a thread.
 unsafe impl Send for Pcap {}
 
 impl Pcap {
     /// A handle that compiles filters for a link type (LINKTYPE_…, 1 for Ethernet).
     pub fn of_link_type(link_type: i32) -> Result<Self, PcapError> {
         let library = library()?;
-        // SAFETY: it takes any numbers.
+        // SAFETY: the function takes any numbers.
         let raw = unsafe { (library.open_dead)(link_type, u16::MAX.into()) };
         Self::of(library, raw, || "out of memory".to_owned())
     }
 
-    /// A file, `-` for the standard input.
+    /// Opens a capture file, `-` for the standard input.
     pub fn of_file(path: &Path) -> Result<Self, PcapError> {
         let library = library()?;
         let path = c_string(path.as_os_str().as_bytes())?;
         let mut error = [0; ERROR_LEN];
-        // SAFETY: a path that ends with NUL, and a buffer of the length that the function asks for.
+        // SAFETY: the path ends with NUL, and the buffer has PCAP_ERRBUF_SIZE bytes.
         let raw = unsafe { (library.open_file)(path.as_ptr(), NANOSECONDS.unsigned_abs(), error.as_mut_ptr()) };
-        // SAFETY: the function writes a message that ends with NUL where it fails; the buffer is zero before.
+        // SAFETY: the function has written a message that ends with NUL, or the buffer is still zero.
         Self::of(library, raw, || unsafe { text(error.as_ptr()) })
     }
 
-    /// A handle that compiles filters for an interface of this network namespace: on it libpcap asks the kernel for VLAN tags that are not in the
-    /// frame any more. Needs CAP_NET_RAW.
+    /// A handle that compiles filters for an interface of this network namespace, with instructions that ask the kernel for VLAN tags which it has
+    /// taken out of the frame. Needs CAP_NET_RAW.
     pub fn of_interface(name: &str, snaplen: u32) -> Result<Self, PcapError> {
         let library = library()?;
         let name = c_string(name.as_bytes())?;
         let mut error = [0; ERROR_LEN];
-        // SAFETY: a name that ends with NUL, and a buffer of the length that the function asks for.
+        // SAFETY: the name ends with NUL, and the buffer has PCAP_ERRBUF_SIZE bytes.
         let raw = unsafe { (library.create)(name.as_ptr(), error.as_mut_ptr()) };
-        // SAFETY: as of_file().
+        // SAFETY: as in of_file().
         let handle = Self::of(library, raw, || unsafe { text(error.as_ptr()) })?;
-        // SAFETY: a handle that is not active yet.
+        // SAFETY: the handle is open and not active yet.
         let code = unsafe {
             (library.set_snaplen)(handle.raw.as_ptr(), i32::try_from(snaplen).unwrap_or(i32::MAX));
             (library.set_buffer_len)(handle.raw.as_ptr(), BUFFER_LEN);
             (library.activate)(handle.raw.as_ptr())
         };
-        // Above zero are warnings.
+        // Codes above zero are warnings.
         if code < 0 {
             let reason = Some(handle.error()).filter(|reason| !reason.is_empty());
-            // SAFETY: it takes any number, and gives a string that lives until the next call, of which this is a copy.
+            // SAFETY: the function takes any number. Its string is valid until the next call, and copied here.
             let reason = reason.unwrap_or_else(|| unsafe { text((library.status)(code)) });
             return Err(PcapError::Libpcap(reason));
         }
@@ -209,25 +209,25 @@ impl Pcap {
     }
 
     fn error(&self) -> String {
-        // SAFETY: a handle that is open; the message lies in it, and this is a copy.
+        // SAFETY: the handle is open. The message is part of it, and copied here.
         unsafe { text((self.library.error)(self.raw.as_ptr())) }
     }
 
     /// The link type of its packets (DLT_… of pcap/dlt.h).
     pub fn link_type(&self) -> i32 {
-        // SAFETY: a handle that is open and active.
+        // SAFETY: the handle is open and active.
         unsafe { (self.library.link_type)(self.raw.as_ptr()) }
     }
 
     /// The program of a filter in tcpdump's syntax (pcap-filter(7)).
     ///
     /// # Errors
-    /// [`PcapError::Libpcap`] with what is wrong in the filter.
+    /// [`PcapError::Libpcap`] with the error in the filter.
     pub fn compile(&self, filter: &str) -> Result<Vec<Instruction>, PcapError> {
         let filter = c_string(filter.as_bytes())?;
         let mut program = RawProgram { len: 0, instructions: ptr::null_mut() };
-        // SAFETY: a handle that is open and active, a program to fill, a filter that ends with NUL. Without a netmask libpcap refuses
-        // `ip broadcast`; 0 makes it what tcpdump makes of it on an interface without one.
+        // SAFETY: the handle is open and active, `program` is writable, and the filter ends with NUL. The netmask 0 is tcpdump's for an interface
+        // without one; without a netmask libpcap refuses `ip broadcast`.
         let code = unsafe { (self.library.compile)(self.raw.as_ptr(), &raw mut program, filter.as_ptr(), 1, 0) };
         if code < 0 {
             return Err(PcapError::Libpcap(self.error()));
@@ -235,11 +235,11 @@ impl Pcap {
         let found = if program.instructions.is_null() {
             Vec::new()
         } else {
-            // SAFETY: pcap_compile filled so many instructions, which are there until pcap_freecode.
+            // SAFETY: pcap_compile has written `len` instructions, which exist until pcap_freecode.
             let raw = unsafe { slice::from_raw_parts(program.instructions, program.len as usize) };
             raw.iter().map(|i| Instruction { code: i.code, jt: i.jt, jf: i.jf, k: i.k }).collect()
         };
-        // SAFETY: a program that pcap_compile filled, and that is not used any more.
+        // SAFETY: pcap_compile has filled the program, and nothing uses it afterwards.
         unsafe { (self.library.free_program)(&raw mut program) };
         Ok(found)
     }
@@ -247,16 +247,16 @@ impl Pcap {
     /// The next packet of a file; none at its end. Its bytes are valid until the next call.
     ///
     /// # Errors
-    /// [`PcapError::Libpcap`] where the file breaks off.
+    /// [`PcapError::Libpcap`] if the file ends within a packet or is damaged.
     pub fn next_packet(&mut self) -> Result<Option<PcapPacket<'_>>, PcapError> {
         let (mut header, mut data) = (ptr::null_mut(), ptr::null());
-        // SAFETY: a handle that is open and active, and two pointers to fill.
+        // SAFETY: the handle is open and active, and both pointers are writable.
         match unsafe { (self.library.next)(self.raw.as_ptr(), &raw mut header, &raw mut data) } {
             1 => {}
             END_OF_FILE => return Ok(None),
             _ => return Err(PcapError::Libpcap(self.error())),
         }
-        // SAFETY: after 1 both are filled, and valid until the next call on the handle, which the borrow forbids.
+        // SAFETY: with the result 1 both pointers are valid until the next call on the handle, which the borrow excludes.
         let (header, data) = unsafe { (&*header, slice::from_raw_parts(data, (*header).kept as usize)) };
         let (seconds, nanoseconds) = (header.time.tv_sec, header.time.tv_usec);
         Ok(Some(PcapPacket { seconds, nanoseconds, wire_len: header.len, data, handle: PhantomData }))
@@ -265,7 +265,7 @@ impl Pcap {
 
 impl Drop for Pcap {
     fn drop(&mut self) {
-        // SAFETY: a handle that is open, and not used any more.
+        // SAFETY: the handle is open, and nothing uses it afterwards.
         unsafe { (self.library.close)(self.raw.as_ptr()) };
     }
 }

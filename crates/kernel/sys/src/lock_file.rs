@@ -185,7 +185,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     fs::symlink_metadata(path).and_then(same).unwrap_or(false)
 }
 
-/// The process that holds a lock on the file at `path`, as the kernel says (proc_locks(5)); none: nobody, or one of another PID namespace.
+/// The process that holds a lock on the file at `path`, by proc_locks(5); none: no process of this PID namespace.
 pub fn flock_holder(path: &Path) -> Option<u32> {
     holder_of(&fs::symlink_metadata(path).ok()?)
 }
@@ -195,7 +195,7 @@ fn holder_of(file: &fs::Metadata) -> Option<u32> {
     locked_by(&locks, file.dev(), file.ino())
 }
 
-/// The process that holds a lock on that file, by number and name.
+/// Number and name of the process that holds a lock on the file.
 fn holder(file: &File) -> String {
     let Some(pid) = file.metadata().ok().and_then(|file| holder_of(&file)) else {
         return "a process that cannot be seen from here".to_owned();

@@ -67,7 +67,7 @@ pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Res
     let no_filter = filter.trim().is_empty();
     let handle = match Pcap::of_interface(interface, snaplen) {
         Ok(handle) => handle,
-        // Ethernet is known without libpcap, too.
+        // An interface with a MAC address is Ethernet.
         Err(PcapError::Missing(_)) if no_filter && link::mac(interface).is_ok_and(|mac| mac.is_some()) => {
             return Ok(Filter { program: Vec::new(), link_type: ETHERNET });
         }

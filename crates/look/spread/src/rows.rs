@@ -26,7 +26,7 @@ pub struct SpreadPlan {
     pub rows: Vec<Row>,
     /// Each NIC in a few numbers.
     pub nics: Vec<NicSummary>,
-    /// Each setting with its planned value, those included that have it.
+    /// Each setting with its planned value, also those that have it already.
     #[serde(skip)]
     pub targets: Vec<Change>,
 }

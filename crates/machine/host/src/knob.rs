@@ -71,7 +71,7 @@ impl CoalesceField {
 /// Reads a setting of interrupt coalescing, such as `rx-usecs=50`.
 ///
 /// # Errors
-/// What is wrong, and what to write.
+/// The error in the text, with the correct form.
 pub fn coalescing(text: &str) -> Result<(CoalesceField, String), String> {
     let names = || CoalesceField::ALL.map(CoalesceField::as_str).join(", ");
     let (name, value) = text.split_once('=').ok_or("it should read NAME=VALUE, such as rx-usecs=50")?;

@@ -78,24 +78,24 @@ pub fn own() -> io::Result<u64> {
 
 /// The numbers of all network namespaces that a thread is in or that have a name; none: this process may not look at all threads.
 pub fn all() -> Option<BTreeSet<u64>> {
-    // A /proc that hides other processes (hidepid) has no first one, or not its threads.
+    // A /proc that hides processes of other users (hidepid) hides process 1 or its threads.
     fs::metadata("/proc/1/task").ok()?;
     let entries = |folder: &Path| -> io::Result<Vec<PathBuf>> {
         Ok(fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect())
     };
-    // One thread of each, and those whose namespace may not be looked at.
+    // A thread by namespace, and the threads whose namespace this process may not read.
     let (mut threads, mut denied) = (BTreeMap::new(), Vec::new());
     for process in entries(Path::new("/proc")).ok()? {
         let tasks = match entries(&process.join("task")) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
-            // It is none, or has ended.
+            // The entry is no process, or the process has ended.
             tasks => tasks.unwrap_or_default(),
         };
         for thread in tasks {
             match fs::metadata(thread.join("ns/net")) {
                 Ok(file) => drop(threads.insert(file.ino(), thread)),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => denied.push(thread),
-                // It has ended.
+                // The thread has ended.
                 Err(_) => {}
             }
         }
@@ -109,8 +109,8 @@ pub fn all() -> Option<BTreeSet<u64>> {
     Some(threads.into_keys().chain(named).collect())
 }
 
-/// True if each of these threads is known to be in the network namespace of one of the `known`. Whoever may not look at a thread's namespace
-/// still sees its files of /proc/net, which have numbers of their own in each.
+/// True if each of `threads` is in the network namespace of one of `known`. A process that may not read a thread's namespace can still read the
+/// inodes of its files in /proc/PID/net, which differ between namespaces.
 fn are_in_namespaces_of(threads: &[PathBuf], known: &[PathBuf]) -> bool {
     let files = |thread: &PathBuf| fs::metadata(thread.join("net/dev")).map(|file| file.ino());
     if threads.is_empty() {
@@ -119,7 +119,7 @@ fn are_in_namespaces_of(threads: &[PathBuf], known: &[PathBuf]) -> bool {
     let known: BTreeSet<u64> = known.iter().filter_map(|thread| files(thread).ok()).collect();
     threads.iter().all(|thread| match files(thread) {
         Ok(inode) => known.contains(&inode),
-        // It has ended.
+        // The thread may have ended.
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     })
 }
@@ -142,14 +142,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_may_not_be_looked_at_is_placed_by_its_files() {
+    fn the_namespace_of_an_unreadable_thread_is_known_by_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let thread = |name: &str| folder.path().join(name);
         for name in ["root", "apart"] {
             fs::create_dir_all(thread(name).join("net")).unwrap();
             fs::write(thread(name).join("net/dev"), "").unwrap();
         }
-        // Another thread of the first one's namespace has the same files.
+        // Threads of one namespace have the same files.
         fs::create_dir_all(thread("same").join("net")).unwrap();
         fs::hard_link(thread("root").join("net/dev"), thread("same").join("net/dev")).unwrap();
         let known = [thread("root")];
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn root_finds_its_own_namespace_among_all() {
         if nix::unistd::geteuid().is_root() {
-            // Beside a first process that root may not look at, as in a container, too.
+            // In some containers root may not read the namespace of process 1.
             assert!(all().is_some_and(|all| all.contains(&own().unwrap())));
         }
     }

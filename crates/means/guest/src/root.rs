@@ -123,7 +123,7 @@ impl Archive {
         self.entry(Path::new(at), ModeFileType::Regular, mode, bytes)
     }
 
-    /// A library that a program opens by this name, with those that the loader finds for it; without one here there is none there.
+    /// Adds a library that a program loads by this name, with the libraries that it needs; nothing if this machine lacks it.
     fn opened(&mut self, name: &str) -> Result<(), GuestError> {
         let known = sys::program::command("ldconfig").arg("-p").output();
         let known = known.map_err(|_| GuestError::Missing("ldconfig", "libc-bin"))?;

@@ -63,7 +63,7 @@ impl Namespace {
             Ok(file) => Ok(Self(NamespaceHandle { name: name.to_owned(), file: Arc::new(file) })),
             Err(e) => {
                 let _ = remove(name);
-                // In a user namespace nothing was mounted, and nothing may be unmounted.
+                // In a user namespace mounting fails, and so does unmounting in remove().
                 let _ = fs::remove_file(&path);
                 Err(e)
             }
@@ -109,7 +109,7 @@ impl NamespaceHandle {
             .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))
     }
 
-    /// Runs `work` likewise, in a thread that keeps this process's /sys and what is mounted there, such as the BPF file system.
+    /// Runs `work` in a thread of this namespace that keeps the process's /sys, with mounts such as the BPF file system.
     pub fn run_keeping_sys<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         let entered = || setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(failed("enter", &self.name));
         thread::scope(|s| s.spawn(|| entered().map(|()| work())).join())

@@ -23,7 +23,7 @@ struct State {
     spent: Duration,
     /// The beginning of this step, by the tester's clock.
     begun: Duration,
-    /// The remedy if the time of this step does not suffice though its trials count.
+    /// The remedy if the time of this step is too short and no trial was void.
     too_slow: &'static str,
     void_in_a_row: u32,
     /// Void trials have no limit.
@@ -76,7 +76,7 @@ impl Patience {
         Self(RefCell::new(State { endless: true, ..State::default() }))
     }
 
-    /// A step of `planned_s` begins at `now`, with the remedy if that does not suffice. What steps before have left of their time is its own, too.
+    /// Begins a step of `planned_s` at `now`. It may also use the time that earlier steps have left. `too_slow` is the remedy if that is too short.
     pub(crate) fn begin(&self, planned_s: f64, now: Duration, too_slow: &'static str) {
         let mut state = self.0.borrow_mut();
         state.too_slow = too_slow;

@@ -178,7 +178,7 @@ impl Demo<'_> {
         bed.drain(sent.sent.saturating_sub(refused))?;
         receiving.readers.settle();
         let (delivered, lost) = receiving.readers.finish()?;
-        // The driver counts a frame that AF_XDP refuses, too (veth_xdp_rcv_one: rx_drops).
+        // The driver also counts a frame that AF_XDP refuses (veth_xdp_rcv_one: rx_drops).
         let counted_twice = if plan.backend == rig::receive::Backend::Xdp { lost } else { 0 };
         let counted = Counted {
             offered: sent.sent,

@@ -89,7 +89,7 @@ pub enum Answer {
 /// Sends a command to the broker of this network namespace.
 ///
 /// # Errors
-/// [`LinkError::NoBroker`] if there is none; a timeout; its folder was removed.
+/// [`LinkError::NoBroker`] if there is none; the broker does not answer in time, or its folder was removed.
 pub fn ask(command: &Command) -> Result<Answer, LinkError> {
     let socket = Paths::here().control();
     let none = || serve::lost(&socket).map_or(LinkError::NoBroker, LinkError::from);

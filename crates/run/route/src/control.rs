@@ -44,7 +44,7 @@ pub enum Answer {
 /// Asks the router of this network namespace.
 ///
 /// # Errors
-/// [`RouteError::NotRunning`] if there is none, [`RouteError::Starting`] if it starts; it does not answer, or has lost its folder.
+/// [`RouteError::NotRunning`] if there is none, [`RouteError::Starting`] while it starts; the router does not answer, or its folder was removed.
 pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     let home = home::here();
     let none = || {
@@ -54,17 +54,17 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&home.socket(), command)?.ok_or_else(none)
 }
 
-/// Ends the router of this network namespace and unpins its rules; returns once it has ended. A router that does not answer is killed: its id.
-/// What a killed one has left is removed.
+/// Ends the router of this network namespace, waits for its end, and unpins its rules. A router that does not answer is killed, and its process
+/// number returned. Files of a killed router are removed.
 ///
 /// # Errors
-/// As [`ask`], unless there are pinned rules or files of a killed one; it cannot be ended; its rules cannot be unpinned.
+/// As [`ask`], unless there are pinned rules or files of a killed router; the router cannot be ended; its rules cannot be unpinned.
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
     let before = home::here().holder().map(|(pid, _)| pid);
     let begun = Instant::now();
     let answer = match ask(&Command::Stop) {
-        // No process runs: rules of an earlier one do, or a killed one has left its files.
+        // No process runs, but pinned rules do, or there are files of a killed router.
         Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() || home::here().is_left() => Answer::Done,
         Err(RouteError::Serve(silent @ ServeError::Silent { .. })) => {
             killed = Some(control::end_silent(silent)?);
@@ -72,7 +72,7 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
         }
         answer => answer?,
     };
-    // A router that begins meanwhile takes over what is pinned, and one that was asked to end has its lock until it is gone.
+    // A router that starts meanwhile takes over the pinned rules. A router that was asked to end holds its lock until its end.
     loop {
         match home::hold(&home::here()) {
             Ok(_held) => return pinned::unpin().map(|_| (answer, killed)),

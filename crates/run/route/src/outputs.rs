@@ -88,7 +88,7 @@ impl RouteOutputs {
         failed.map_or_else(|| Ok(self.outputs.failures().map(Message::from).collect()), Err)
     }
 
-    /// Removes the file of metrics, and ends the hook with its program.
+    /// Removes the file of metrics, and ends the hook's thread and its program.
     pub fn end(mut self) {
         self.outputs.end_metrics();
         self.outputs.end_hook();

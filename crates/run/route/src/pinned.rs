@@ -67,10 +67,10 @@ impl PinnedRules {
         interfaces
     }
 
-    /// The pinned link of `interface`, if it has pinned rules. What other users have put at its place is none.
+    /// The pinned link of `interface`; none without pinned rules, or if the folder belongs to another user.
     ///
     /// # Errors
-    /// The folder cannot be looked at; the interface does not exist.
+    /// The folder cannot be read; the interface does not exist.
     pub(crate) fn find(&self, interface: &str) -> Result<Option<PathBuf>, RouteError> {
         let folder = self.folder(interface);
         match trusted_folder(&folder) {
@@ -142,7 +142,7 @@ impl PinnedRules {
     }
 }
 
-/// True if a folder is another user's, or can be changed by one.
+/// True if another user owns the folder or can write to it.
 fn is_distrust(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Distrust>)
 }

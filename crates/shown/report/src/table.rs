@@ -7,9 +7,9 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 /// The width given to text that goes to a pipe or a file: wide enough that no cell is ever broken.
 const PIPE_WIDTH: u16 = 400;
 
-/// Width of prose at most, also where nothing says how wide the reader's screen is.
+/// Largest width of prose, also the width if that of the reader's screen is unknown.
 const PROSE_WIDTH_MAX: u16 = 100;
-/// Narrower pages than this are not believed.
+/// Smallest value of COLUMNS that is used, and smallest width of prose.
 const WIDTH_MIN: u16 = 20;
 
 /// Least width of a last column of words.
@@ -41,7 +41,7 @@ impl Look {
         Self { width, lines: false }
     }
 
-    /// Form for the standard output: the terminal's width and lines, or neither for a pipe, unless COLUMNS tells a width.
+    /// Form for the standard output: the terminal's width and lines; for a pipe no lines, and the width of COLUMNS if that is set.
     pub fn of_stdout() -> Self {
         if std::io::stdout().is_terminal() {
             Self { width: columns(&Table::new()), lines: true }
@@ -149,13 +149,12 @@ impl Look {
         wrapped(text, usize::from(self.prose()))
     }
 
-    /// The width of prose.
     fn prose(self) -> u16 {
         self.read_at().clamp(WIDTH_MIN, PROSE_WIDTH_MAX)
     }
 
-    /// The width of the screen on which this is likely to be read. What goes through a pipe is likely to be read on the terminal that shows the errors (`| less`); a table there is not
-    /// broken, since it may be searched line by line.
+    /// The width of the screen on which prose is likely to be read. Output to a pipe is likely to be read on the terminal of the standard error
+    /// (`| less`). Tables do not use this width in a pipe, since they may be searched line by line.
     pub(crate) fn read_at(self) -> u16 {
         if self.width == PIPE_WIDTH && !self.lines && std::io::stderr().is_terminal() {
             Self::of_stderr().width
@@ -165,7 +164,7 @@ impl Look {
     }
 }
 
-/// The width that COLUMNS tells.
+/// The width by COLUMNS.
 fn told(columns: Option<&str>) -> Option<u16> {
     columns?.parse().ok().filter(|&width| width >= WIDTH_MIN)
 }

@@ -64,7 +64,7 @@ impl<E: Classified + 'static> Classified for LiveError<E> {
     }
 }
 
-/// The terminal, which is put back when the view ends, be it by an error. `ratatui::try_init` sees to panics.
+/// The terminal. Dropping the value restores it; after a panic `ratatui::try_init`'s hook does.
 struct Restored(Option<DefaultTerminal>);
 
 impl Restored {
@@ -76,7 +76,7 @@ impl Restored {
 impl Drop for Restored {
     fn drop(&mut self) {
         let Some(mut terminal) = self.0.take() else { return };
-        // A closed terminal has no cursor to show. Its `drop` would try again and panic, as it reports the failure to a closed stderr.
+        // On a closed terminal showing the cursor fails. `Terminal::drop` would report that to the closed stderr, and panic.
         if terminal.show_cursor().is_err() {
             std::mem::forget(terminal);
         }
@@ -84,8 +84,8 @@ impl Drop for Restored {
     }
 }
 
-/// Shows samples until a key leaves, the terminal is closed, `stop` is set, or `count` samples were shown. `next` gives the rates since it was
-/// called last.
+/// Shows samples until the user leaves, the terminal is closed, `stop` is set, or `count` samples were shown. `next` returns the rates since its
+/// last call.
 ///
 /// # Errors
 /// When the terminal cannot be used or `next` fails.
@@ -97,7 +97,7 @@ pub fn live<S: Screen, E: Classified + 'static>(
 ) -> Result<(), LiveError<E>> {
     let terminal = Restored(Some(ratatui::try_init()?));
     match show(terminal, view, next, stop, count) {
-        // It was closed between two looks at it.
+        // The terminal was closed between two reads of its input.
         Err(LiveError::Terminal(_)) if wait_for_input(Duration::ZERO).is_ok_and(|input| input == Input::Gone) => Ok(()),
         result => result,
     }

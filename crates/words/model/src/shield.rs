@@ -30,9 +30,9 @@ pub struct ShieldStatus {
     /// The mode in which the program is attached: native, generic, offload, or packet rings.
     pub mode: String,
     pub program_id: u32,
-    /// The control process; none: it is gone, or cannot be asked.
+    /// The control process; none: it has ended, or cannot be asked.
     pub pid: Option<u32>,
-    /// True if a process runs it that cannot be asked: its folder was removed.
+    /// True if a process runs the shield and cannot be asked, since its folder was removed.
     #[serde(default)]
     pub unreachable: bool,
     /// Seconds since the heart last beat.

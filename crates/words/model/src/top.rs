@@ -41,7 +41,7 @@ pub struct InterfaceRates {
     pub tx_bps: f64,
     /// Packets lost per second, by place; only places that lost any.
     pub drops: Vec<DropRate>,
-    /// Packets per second that ended without a loss, as `evenkeel ledger` means it: they were for another host, or their copy came by another link.
+    /// Packets per second that ended without a loss (`no loss` of `evenkeel ledger`): frames for another host, and copies by a backup link.
     #[serde(default)]
     pub no_loss: Vec<DropRate>,
     pub queues: Vec<QueueRates>,

@@ -106,17 +106,17 @@ pub trait CaptureReader {
     /// The next packet; none at the end of the file.
     ///
     /// # Errors
-    /// libpcap's message where the file breaks off.
+    /// The file ends within a packet or is damaged; the text is libpcap's message.
     fn next_packet(&mut self) -> Result<Option<Captured<'_>>, String>;
 }
 
-/// The error for the file at `path`, of which libpcap gave this message.
+/// The error for libpcap's `message` about the file at `path`.
 pub fn unreadable(message: &str, path: &Path) -> RulesError {
     RulesError::Capture { path: path.to_owned(), reason: Unread::of(message, path).reason }
 }
 
-/// Reads the capture, of a link type that [`LinkType`] has, and hands each packet to `each`, until it breaks. A file that breaks off has a
-/// summary of the packets before, beside what is wrong with it. Errors call the file `path`.
+/// Reads the capture, whose link type must be in [`LinkType`], and calls `each` for each packet, until that breaks. For a damaged file the summary
+/// is of the packets before the damage, and the error is returned beside it. Errors name the file `path`.
 pub fn explain(
     rules: &Rules,
     capture: &mut impl CaptureReader,

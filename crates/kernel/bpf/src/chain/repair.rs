@@ -40,11 +40,11 @@ impl Slot {
         for taken in self.places.iter().rev() {
             let Some((program, id)) = &taken.program else { continue };
             let found = sits(&taken.map, 0);
-            // Who ends a slot leaves the latter there.
+            // A process that ends a slot enters the program NONE.
             if found.is_none_or(|found| found != *id && program_name(found) == NONE) {
                 emptied.push(taken.place.words());
                 result = result.and(put(&taken.map, 0, program.as_fd()));
-                // Whoever ended the slot on behalf of a process that lives cleared its user, too.
+                // That process has also cleared the slot's user.
                 let user = self.state.user(taken.place);
                 let _ = user.compare_exchange(0, *id, Ordering::SeqCst, Ordering::Relaxed);
             }

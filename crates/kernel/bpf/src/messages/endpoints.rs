@@ -1,4 +1,4 @@
-//! The endpoints of a protocol's program: rings by number, made and removed while frames come.
+//! The endpoints of a protocol's program: rings by number, added and removed while the program runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,17 +23,18 @@ pub(super) const BYTES_MAX: usize = 1 << 30;
 /// Bytes of an entry of `link_slots`.
 const SLOT_BYTES: usize = size_of::<u64>();
 
-/// Maps of endpoints, which live while the program or this does.
+/// The maps of endpoints, which exist while the program or this value does.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     program: Program,
     rings: MapHandle,
     states: MapHandle,
-    /// Slot of each endpoint, as the program reads it: 8 bytes each, 0 without a ring.
+    /// The program's table of slots by endpoint, 8 bytes each; slot 0 for an endpoint without a ring.
     slots: SharedMemory,
-    /// Slot of each endpoint that has a ring.
+    /// The slots of endpoints with a ring.
     taken: BTreeMap<u32, u32>,
-    /// Closed ring and page in place of removed ones: since Linux 6.8 many entries are replaced in one grace period, and deleted in one each.
+    /// A closed ring and its page, which replace removed ones: since Linux 6.8 a batch of replacements takes one grace period, and each deletion
+    /// another one.
     closed: [MapHandle; 2],
 }
 
@@ -54,7 +55,7 @@ impl Endpoints {
         Ok(Self { program, rings, states, slots, taken: BTreeMap::new(), closed })
     }
 
-    /// Makes a ring of at least `bytes` for the frames to `numbers`: two grace periods, whatever their count.
+    /// Makes a ring of at least `bytes` for the frames to `numbers`. Takes two grace periods for any count of endpoints.
     pub(super) fn add(&mut self, numbers: RangeInclusive<u32>, bytes: usize) -> Result<LinkRing, XdpError> {
         if let Some((taken, _)) = self.taken.range(numbers.clone()).next() {
             return Err(has_ring(*taken));
@@ -75,7 +76,7 @@ impl Endpoints {
         Ok(reader)
     }
 
-    /// Adds one more endpoint to a ring.
+    /// Adds an endpoint to a ring.
     pub(super) fn join(&mut self, number: u32, ring: &LinkRing) -> Result<(), XdpError> {
         if self.taken.contains_key(&number) {
             return Err(has_ring(number));
@@ -83,7 +84,7 @@ impl Endpoints {
         self.enter(number..=number, ring.descriptors())
     }
 
-    /// Puts a ring and its page into a free slot, and the slot to each endpoint.
+    /// Enters a ring and its page into a free slot, and the slot for each endpoint.
     fn enter(&mut self, numbers: RangeInclusive<u32>, [ring, state]: [BorrowedFd<'_>; 2]) -> Result<(), XdpError> {
         let used: BTreeSet<u32> = self.taken.values().copied().collect();
         let slot = (1..self.rings.max_entries()).find(|slot| !used.contains(slot));
@@ -112,7 +113,7 @@ impl Endpoints {
         Ok(put.map_err(|e| self.program.failed("enter a ring", to_io(&e)))?)
     }
 
-    /// Removes these endpoints, as far as they are there. No frame goes into one of their rings any more afterwards.
+    /// Removes those of `numbers` that have a ring. After the call the program puts no frame into these rings.
     pub(super) fn remove(&mut self, numbers: impl IntoIterator<Item = u32>) {
         let mut left = BTreeSet::new();
         for number in numbers {
@@ -130,14 +131,14 @@ impl Endpoints {
         }
     }
 
-    /// Empties slots to which no endpoint points.
+    /// Replaces the rings of unused slots by the closed one.
     fn release(&self, slots: &[u32]) {
         if slots.is_empty() {
             return;
         }
         let [ring, state] = &self.closed;
         for (map, closed) in [(&self.states, state), (&self.rings, ring)] {
-            // The kernel refuses it only without memory for the call; one by one it needs none.
+            // A batch fails only for lack of memory, which single deletions do not need.
             if self.put(map, slots, closed).is_err() {
                 for slot in slots {
                     let _ = map.delete(&slot.to_ne_bytes());
@@ -146,8 +147,8 @@ impl Endpoints {
         }
     }
 
-    /// Waits for a grace period, with which a call for one entry alone ends: no program uses earlier entries afterwards. Slot 0 has no page, so
-    /// that its ring gets nothing.
+    /// Waits for a grace period, after which no program uses earlier entries: an update of a single entry ends with one. The entry is slot 0,
+    /// whose ring gets no frames, since it has no page.
     fn wait(&self) {
         let ring = self.closed[0].as_fd().as_raw_fd().to_ne_bytes();
         let _ = self.rings.update(&0u32.to_ne_bytes(), &ring, MapFlags::ANY);
@@ -158,7 +159,7 @@ fn has_ring(number: u32) -> XdpError {
     XdpError::setting(format!("the endpoint {number} has a ring already: remove that one first"))
 }
 
-/// A ring of `bytes` and the page beside it.
+/// Makes a ring of `bytes` and its page.
 fn make(program: Program, bytes: usize) -> Result<[MapHandle; 2], XdpError> {
     let create = |kind, name: &str, [key, value, entries]: [usize; 3], map_flags| {
         let opts = opts!(bpf_map_create_opts { map_flags });

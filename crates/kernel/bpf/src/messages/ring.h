@@ -57,8 +57,8 @@ struct link_page {
 	__uint(value_size, sizeof(struct link_ring_state));
 };
 
-/* The slot of each endpoint in the two maps below; slot 0 is empty. User space enters thousands of endpoints here by stores: an entry of an array of
- * maps takes a grace period, 10 to 50 ms each. */
+/* The slot of each endpoint in the two maps below; slot 0 is empty. User space writes entries here by stores, thousands at once: an entry of an
+ * array of maps would take a grace period of 10 to 50 ms. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -81,7 +81,7 @@ struct {
 	__array(values, struct link_page);
 } link_states SEC(".maps");
 
-/* An endpoint's ring and its state; no ring: nobody has it. */
+/* The ring of an endpoint, and its state; 0 for an endpoint without a ring. */
 static __always_inline void *link_ring_at(__u32 endpoint, struct link_ring_state **state)
 {
 	__u64 *entry = bpf_map_lookup_elem(&link_slots, &endpoint);

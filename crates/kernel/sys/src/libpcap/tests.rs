@@ -9,7 +9,6 @@ fn filters_compile_for_a_link_type_and_what_is_wrong_has_a_reason() {
     let Err(PcapError::Libpcap(reason)) = ethernet.compile("port of call") else { panic!("a filter") };
     assert!(reason.contains("of"), "{reason}");
     assert!(ethernet.compile("udp\0port 53").is_err());
-    // What is not there has one instruction or none.
     assert!(ethernet.compile("").unwrap().len() <= 1);
 }
 

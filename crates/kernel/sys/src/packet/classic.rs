@@ -1,4 +1,4 @@
-//! Classic BPF run in this process, on packets of a file and where the kernel does not run the program.
+//! Classic BPF run in this process, for packets of a file and for backends without a filter in the kernel.
 
 use super::Instruction;
 

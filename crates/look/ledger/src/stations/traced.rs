@@ -23,12 +23,12 @@ const CLUMPS: f64 = 4.0;
 /// More causes than this are not worth a line.
 pub(super) const CAUSES_MAX: usize = 6;
 
-/// Places of packets that no protocol took.
+/// Places of packets that no protocol handled.
 const UNHANDLED: [&str; 2] = ["unhandled", "link-local"];
-/// The place of those that arrived by a backup link.
+/// The place of such packets from the backup link of a bond or team.
 const BACKUP: &str = "backup-link";
 
-/// The kernel counts in rx_nohandler, instead of rx_dropped, what no protocol took from the backup link of a bond or team.
+/// True for a backup link, on which the kernel counts packets that no protocol handled in rx_nohandler instead of rx_dropped.
 fn is_backup(interval: &Interval, ifindex: u32) -> bool {
     interval.interfaces.iter().any(|i| i.index == ifindex && i.stats.rx_nohandler > 0)
 }

@@ -122,7 +122,7 @@ fn interface(
     }
 }
 
-/// A place where packets end, in the order in which a packet meets them: words, counter, how to get it.
+/// A place where packets end: its words, its counter, and the function that reads the counter.
 type Place = (&'static str, &'static str, fn(&LinkStats) -> u64);
 
 const PLACES: [Place; 9] = [
@@ -137,7 +137,7 @@ const PLACES: [Place; 9] = [
     ("not sent: error of the link", "tx_errors", |s| s.tx_errors),
 ];
 
-/// What the ledger calls `no loss`.
+/// Places that the ledger calls `no loss`.
 const NO_LOSS: [Place; 2] = [
     ("for another host's MAC", "rx_otherhost_dropped", |s| s.rx_otherhost_dropped),
     ("by the backup link of a bond or team", "rx_nohandler", |s| s.rx_nohandler),

@@ -15,7 +15,7 @@ pub enum What {
 }
 
 impl What {
-    /// The remedy where the time of such a step does not suffice though its trials count. Those of a ceiling are as long as the preset says.
+    /// The remedy if the time of such a step is too short and no trial was void. The length of a ceiling's trials is the preset's.
     pub(crate) fn too_slow(self) -> &'static str {
         match self {
             Self::Ceiling => "the tester itself loses frames at these rates: allow some loss (--loss-ratio)",

@@ -131,7 +131,7 @@ pub fn dead() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Folders of which nobody can tell from here whether their network namespace is gone: [`dead`] has none of them.
+/// Folders whose network namespace this process can neither find nor exclude. They are not in [`dead`].
 pub fn unknown() -> Vec<PathBuf> {
     if host::namespace::all().is_some() {
         return Vec::new();

@@ -11,7 +11,7 @@ use crate::Address;
 
 /// Share of the file system that stays free by default, and of its inodes always.
 const FREE_DIVISOR: u64 = 10;
-/// Upper bound of that default, in bytes: a tenth of a file system of terabytes is no reserve that anyone needs (systemd's journal has the same bound).
+/// Upper bound of the default reserve in bytes, as for systemd's journal: a tenth of a file system of terabytes is too much.
 const FREE_DEFAULT_MAX: u64 = 4 << 30;
 /// Share of the room for files of one node: a node that announces large files does not lock out others.
 const NODE_DIVISOR: u64 = 2;

@@ -52,8 +52,8 @@ impl Paths {
         }
     }
 
-    /// The interfaces of this network namespace that have a shield, or something left of one, or whose process has lost its folder; of two the
-    /// first one's name. Folders of other users are skipped.
+    /// The interfaces of this network namespace with a shield, with files of an ended one, or with a process whose folder was removed; for a shield
+    /// between two interfaces, the first one's name. Folders of other users are skipped.
     pub fn interfaces() -> Result<Vec<String>, ShieldError> {
         Self::interfaces_under(Path::new(BPFFS), Path::new(RUN_FOLDER))
     }
@@ -74,7 +74,7 @@ impl Paths {
             };
             let entries = entries.into_iter().flatten().flatten().filter(|entry| trusted_folder(&entry.path()).is_ok());
             let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-            // Of a process that has lost its folder.
+            // A process may run whose folder was removed.
             let lost = serve::lost_folders(folder).into_iter();
             let lost = lost.filter_map(|folder| folder.file_name()?.to_str().map(str::to_owned));
             let of = |name: &str| Some(name.strip_prefix(head)?.rsplit_once('@')?.0.replace('%', "."));

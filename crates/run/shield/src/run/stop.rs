@@ -1,4 +1,4 @@
-//! The end of a shield, with its process or without one.
+//! The command that ends a shield, whether a process runs it or not.
 
 use std::{
     thread,
@@ -15,24 +15,24 @@ use super::{
 };
 use crate::error::ShieldError;
 
-/// A process that holds the lock and has no socket yet starts, or ends: it is asked again until then.
+/// Limit on the time for which a process that starts or ends, and so holds the lock without a socket, is asked again.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_PERIOD: Duration = Duration::from_millis(50);
 
-/// The end of a shield.
+/// The result of [`stop`].
 #[derive(Debug)]
 pub struct Stopped {
     pub answer: Answer,
-    /// A process that did not answer and was killed.
+    /// The process that did not answer and was killed.
     pub killed: Option<u32>,
-    /// There was none, only files of a start that failed.
+    /// True if there was no shield, only files of a start that failed.
     pub only_files: bool,
 }
 
-/// Ends the shield of an interface, with `leave` its process alone.
+/// Ends the shield of an interface; with `leave`, ends its process only.
 ///
 /// # Errors
-/// There is no shield, or none that may be touched; [`ShieldError::Starting`] if a process starts it and does not answer within 20 s.
+/// There is no shield, or this user may not end it; [`ShieldError::Starting`] if a process starts it and does not answer within 20 s.
 pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<Stopped, ShieldError> {
     let command = if leave { Command::Leave } else { Command::Stop };
     let begun = Instant::now();
@@ -54,23 +54,23 @@ pub fn stop(interface: &str, paths: &Paths, leave: bool) -> Result<Stopped, Shie
     }
 }
 
-/// Removes a shield that nobody runs; with `leave` only looks whether there is one. True if there were files only.
+/// Removes a shield that no process runs; with `leave`, removes nothing. Returns true if there were only files of a failed start.
 ///
 /// # Errors
-/// [`ShieldError::AlreadyRunning`] if a process holds its lock.
+/// There is no shield; [`ShieldError::AlreadyRunning`] if a process holds its lock.
 fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<bool, ShieldError> {
-    // A process that starts meanwhile waits for it, or is waited for: what it has made so far says nothing.
+    // Under the lock no process starts or ends a shield. Its files are judged afterwards, since a start makes them one by one.
     let lock = paths.lock().exists().then(|| paths.take(interface)).transpose()?;
-    // What cannot be seen, or belongs to another, is left alone.
+    // Nothing is removed if the pins are not visible here or a process runs that cannot be asked.
     if let Some(error) = owner(interface, paths).or_else(|| unreachable(interface, paths)) {
         return Err(error);
     }
     if !paths.state.exists() && !matches!(paths.pins.try_exists(), Ok(true)) {
-        // That there is none, or that it cannot be seen.
+        // The error tells whether there is no shield or its pins are not readable.
         status::of_pins(interface, paths)?;
     }
     let _lock = lock.map_or_else(|| paths.take(interface), Ok)?;
-    // Rings between two interfaces have no pins; what they keep is a list of rules.
+    // A shield by packet rings between two interfaces has no pins, only its list of rules.
     let only_files = !paths.pins.exists() && !paths.memory().exists();
     match leave {
         true if only_files => Err(ShieldError::NoShield { interface: interface.to_owned() }),

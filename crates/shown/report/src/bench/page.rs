@@ -36,7 +36,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let published = charts::published(figures).map(|chart| (chart, tables::published(figures)));
     let published = published.filter(|(_, table)| !table.rows.is_empty());
     let theory = charts::theory(figures).map(|chart| {
-        // Of one frame size there are bars, from zero.
+        // One frame size is shown as bars on a linear axis from zero.
         let axis = if figures.frames().len() > 1 { " on a logarithmic axis" } else { "" };
         let what = format!("Units per second{axis}, beside the most that tester and line allow.");
         Section::new(2, "Against what could be offered", what, chart)

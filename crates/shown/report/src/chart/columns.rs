@@ -47,7 +47,7 @@ pub(crate) fn chart(
         let up = Up { scale: Scale::from_zero(tops(), 5), name: axis, title: None };
         let plane = plane::draw(canvas, HEIGHT, &up, &Across::Names(names.to_vec()), None);
         let slot = plane.slot_width(names.len());
-        // One without columns takes no room, so that those beside it stand over their name.
+        // A series without columns takes no width, so that the others are centred over their names.
         let shown: Vec<&Columns> = series.iter().filter(|s| !s.columns.is_empty()).collect();
         let width = 0.8 * slot / shown.len().max(1) as f64;
         for (at, one) in shown.into_iter().enumerate() {

@@ -26,11 +26,11 @@ const READABLE: u16 = 100;
 const WIDE: u16 = 120;
 /// Widths of the columns before the place of a loss: station, lost, share.
 const NUMBERS: [u16; 3] = [10, 8, 7];
-/// Width of the column for the kind of a loss, on a wide screen.
+/// Width of the column KIND, which wide screens have.
 const KIND: u16 = 7;
-/// Widths of a row's packets and share in the books, each with a blank.
+/// Widths of packets and share in the books, each with a blank.
 const BOOK_NUMBERS: u16 = 16 + 10;
-/// Below this height the body has no blank lines between its parts.
+/// Height of a body below which there are no blank lines between its parts.
 const LOW: u16 = 18;
 /// Width of the column before the sums.
 const SIDE: u16 = 8;
@@ -106,7 +106,7 @@ impl View {
         let lines_of = |text: &str| wrapped(text, usize::from(text_width)).len() as u16;
         let sentence = report.sentence();
         let with_rest = report.beside().map(|beside| format!("{sentence} {beside}"));
-        // What ended without a loss has rows of its own: on a small screen these are enough.
+        // On a small screen the sentence omits packets without a loss, which the table lists.
         let summary = with_rest.filter(|text| blank == 1 || lines_of(text) <= 3).unwrap_or(sentence);
         let summary_lines = (lines_of(&summary) + blank).clamp(1, SENTENCE_LINES);
         // Where the losses need the room, the books are a line for each direction.
@@ -189,7 +189,7 @@ impl View {
         Table::new(rows, columns).header(Row::new(heads).style(self.controls.dim()))
     }
 
-    /// The losses from the one on that the user has scrolled to; how many can stand above the screen.
+    /// Draws the losses from the scroll position on. Returns the largest scroll position.
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) -> u16 {
         let mut all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
@@ -237,7 +237,7 @@ impl View {
         hidden as u16
     }
 
-    /// Advice and details of each, real losses first, as far as there is room, from line `from` on.
+    /// Draws advice and details of the losses from line `from` on, real losses first.
     fn advice(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport, from: u16) {
         let mut losses: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
@@ -296,7 +296,7 @@ fn wide(width: u16) -> [u16; 2] {
     [place, (room - place).min(READABLE)]
 }
 
-/// The place of a loss. Where its kind has no column, with a word if nothing was lost or somebody meant it.
+/// The place of a loss. On screens without the column KIND a word is added for harmless and intended ones.
 fn place(loss: &StationLoss, width: u16) -> String {
     match loss.kind {
         _ if width >= WIDE => loss.place.clone(),

@@ -25,7 +25,7 @@ use crate::{
 
 /// From this width on there is room for driver, place of loss and coalescing.
 const WIDE: u16 = 130;
-/// Below this height the interfaces have the room of all tables.
+/// Height below which only the table of interfaces is drawn.
 const LOW: u16 = 9;
 /// From this width on cores stand in two columns.
 const TWO_COLUMNS: u16 = 160;
@@ -97,7 +97,7 @@ impl View {
             }
             Focus::Cores => self.cores(frame, area, &cores),
             Focus::Queues => self.queues(frame, area, &queues),
-            // Three tables would be their titles.
+            // Three tables would have no rows.
             Focus::All if area.height < LOW => self.interfaces(frame, area, &interfaces, hidden),
             Focus::All => {
                 let core_rows = if area.width >= TWO_COLUMNS { cores.len().div_ceil(2) } else { cores.len() };
