@@ -8,7 +8,7 @@ tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT
 cp -a "$staged/." "$tree/"
 doc=$tree/usr/share/doc/$name
 gzip -9n "$doc/CHANGELOG.md"
-printf '%s (%s) unstable; urgency=medium\n\n  * What is new is in CHANGELOG.md.gz.\n\n -- %s  %s\n' \
+printf '%s (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.gz for the changes.\n\n -- %s  %s\n' \
   "$name" "$version" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n > "$doc/changelog.gz"
 cp debian/copyright "$doc/copyright"
 rm "$doc"/LICENSE-*
@@ -35,8 +35,8 @@ END
   cat <<END
 Description: $summary
  It shows where packets and CPU time go, spreads the load over the cores, and
- captures, filters, routes and exchanges packets as fast as the machine allows,
- with the kernel that is there. Every change can be taken back.
+ captures, filters, routes and exchanges packets by eBPF and XDP, with an
+ unmodified kernel. Every change can be undone.
 END
 } > "$tree/DEBIAN/control"
 (cd "$tree" && find etc -type f | sort | sed 's|^|/|') > "$tree/DEBIAN/conffiles"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An OCI image layout (folder) of a staged tree and the libraries of Debian 11: packaging/oci NAME VERSION ARCH STAGED OUT (called by tools/package).
+# An OCI image layout (folder) of a staged tree and the libraries of Debian 11: packaging/oci.sh NAME VERSION ARCH STAGED OUT (called by tools/package).
 set -euo pipefail
 name=$1 version=$2 arch=$3 staged=$4 out=$5
 cd "$(dirname "$0")/.."
@@ -10,13 +10,13 @@ tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/usr/lib/$gnu" "$tree/tmp" "$tree/run" "$tree/etc"
 cp -a "$staged/usr" "$staged/etc" "$tree/"
 rm -rf "$tree/usr/lib/systemd" "$tree/usr/lib/sysusers.d" "$tree/usr/share/man" "$tree/usr/share/bash-completion" "$tree/usr/share/zsh" "$tree/usr/share/fish"
-# What the program names, and what those name.
+# The libraries of the program, and the libraries of these.
 for library in ld-linux-x86-64.so.2 ld-linux-aarch64.so.1 libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 librt.so.1 libgcc_s.so.1 libelf.so.1 libz.so.1; do
   for folder in "lib/$gnu" "usr/lib/$gnu"; do
     [ ! -e "$sysroot/$folder/$library" ] || cp -L "$sysroot/$folder/$library" "$tree/usr/lib/$gnu/$library"
   done
 done
-# Their licences.
+# The licences of these libraries.
 for package in libc6 libgcc-s1 libelf1 zlib1g; do
   install -D -m 644 "$sysroot/usr/share/doc/$package/copyright" "$tree/usr/share/doc/$package/copyright"
 done
@@ -25,7 +25,7 @@ if [ "$arch" = amd64 ]; then ln -s usr/lib64 "$tree/lib64"; mkdir -p "$tree/usr/
 printf 'root:x:0:0:root:/:/usr/bin/evenkeel\nnobody:x:65534:65534:nobody:/:/usr/bin/evenkeel\n' > "$tree/etc/passwd"
 printf 'root:x:0:\nnogroup:x:65534:\n' > "$tree/etc/group"
 rm -rf "$image"; mkdir -p "$image/blobs/sha256"
-# blob FILE: puts it under its sum, which it prints.
+# blob FILE: moves FILE to the name of its checksum, and prints the checksum.
 blob() { local sum; sum=$(sha256sum "$1" | cut -d' ' -f1); mv "$1" "$image/blobs/sha256/$sum"; echo "$sum"; }
 tar --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$tree" -cf "$tree.tar" .
 diff_id=$(sha256sum "$tree.tar" | cut -d' ' -f1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An RPM of a staged tree: packaging/rpm NAME VERSION ARCH STAGED OUT (called by tools/package).
+# An RPM of a staged tree: packaging/rpm.sh NAME VERSION ARCH STAGED OUT (called by tools/package).
 set -euo pipefail
 cd "$(dirname "$0")"
 name=$1 version=$2 arch=$3 staged=$4 out=$5
@@ -7,7 +7,7 @@ command -v rpmbuild >/dev/null || { echo "packaging/rpm: rpmbuild is missing; \`
 case $arch in amd64) machine=x86_64 ;; arm64) machine=aarch64 ;; esac
 top=$(mktemp -d); trap 'rm -rf "$top"' EXIT
 other=evenkeel-lab; [ "$name" = evenkeel ] || other=evenkeel
-# Fedora and RHEL read zsh's completions elsewhere.
+# Fedora and RHEL have zsh's completions in another folder.
 cp -a "$staged" "$top/tree"
 mkdir -p "$top/tree/usr/share/zsh/site-functions"
 mv "$top/tree/usr/share/zsh/vendor-completions/_evenkeel" "$top/tree/usr/share/zsh/site-functions/"; rmdir "$top/tree/usr/share/zsh/vendor-completions"
