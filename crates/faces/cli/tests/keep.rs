@@ -1,4 +1,4 @@
-//! `keep` in namespaces of our own: settings that are made, kept over a rename, a new device and a foreign writer, and taken back.
+//! `keep` in network namespaces: settings that are applied, kept after a rename, a new device and foreign writes, and undone.
 
 #[path = "keep/bad_input.rs"]
 mod bad_input;
@@ -53,7 +53,7 @@ fn a_new_device_a_rename_and_a_foreign_writer_are_followed() {
         wait("it is set back", || kept.rps("ekk7") == value);
         events(&kept.status(), "restored") > 0
     });
-    // Until it is left alone.
+    // Foreign writes go on until `keep` leaves the setting alone.
     wait_reporting(
         "another owner",
         || {
@@ -64,7 +64,7 @@ fn a_new_device_a_rename_and_a_foreign_writer_are_followed() {
     );
     let ended_by = keeper.interrupt();
     assert!(ended_by.status.success());
-    assert!(!kept.rps("ekk0p").is_empty(), "what was set stays");
+    assert!(!kept.rps("ekk0p").is_empty(), "settings stay");
     ended(&kept.run("keep off"), 0);
     assert_eq!(kept.rps("ekk0p"), "");
 }

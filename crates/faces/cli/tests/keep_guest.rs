@@ -10,7 +10,7 @@ use serde_json::Value;
 use testbed::{Bed, guest_kernel, turn, wait_up_to};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
-/// An emulated guest is slow, the more so beside others.
+/// Limit on one wait. Emulated guests are slow, all the more beside others.
 const PATIENCE: Duration = Duration::from_secs(300);
 const MAC: &str = "52:54:00:ec:00:01";
 const KEPT: &str = "/etc/evenkeel/keep.d/spread-eth0.toml";
@@ -20,7 +20,7 @@ struct Machine {
     _bed: Bed,
 }
 
-/// A guest with a card of two queues, which is down.
+/// Boots a guest with a card of two queues, which is down.
 fn boot(bed: Bed, kernel: &Kernel) -> Machine {
     let space = bed.space("box");
     space.output("ip tuntap add ekkg0 mode tap multi_queue");
@@ -55,7 +55,7 @@ impl Machine {
         assert_eq!(ran.code, 0, "{script}: {}{}", ran.stdout, ran.stderr);
     }
 
-    /// Starts what the unit starts, with the capabilities that it leaves.
+    /// Runs the command of the unit, with the unit's capabilities.
     fn start_unit(&mut self) {
         let unit = self.run("evenkeel keep unit", 0);
         let value =
@@ -70,7 +70,7 @@ impl Machine {
         serde_json::from_str(&ran.stdout).unwrap_or_else(|e| panic!("{e}: {}{}", ran.stdout, ran.stderr))
     }
 
-    /// Waits until the process that keeps has written settings for this reason, and shows the time that it took.
+    /// Waits until `keep run` has written settings for `cause`, and prints the time that this took.
     fn wait_set(&mut self, cause: &str) {
         let mut last = Value::Null;
         wait_up_to(PATIENCE, cause, || {
@@ -84,7 +84,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// Waits until all is kept; the number of settings.
+    /// Waits until every file is kept. Returns the number of settings.
     fn wait_kept(&mut self) -> u64 {
         let mut status = Value::Null;
         wait_up_to(PATIENCE, "all is kept", || {
@@ -106,7 +106,7 @@ fn what_is_kept_holds_after_a_boot_a_reset_of_the_driver_and_a_rename() {
     let text = first.guest.read(KEPT).unwrap();
     drop(first);
 
-    // The next boot: nothing is set, and /etc is as it was; by the card's address, so that it may be renamed.
+    // The next boot has the same /etc and no settings. The file names the card's address, so that the card may be renamed.
     let text = text.replace("interfaces = [\"eth0\"]", &format!("mac = \"{MAC}\""));
     let mut machine = boot(Bed::new("keeph", &["box"]).unwrap(), &kernel);
     machine.run("evenkeel keep add spread eth0", 0);
@@ -117,7 +117,7 @@ fn what_is_kept_holds_after_a_boot_a_reset_of_the_driver_and_a_rename() {
     machine.wait_set("all files were read");
     let settings = machine.wait_kept();
 
-    // The driver is unbound and bound again: another device, other interrupts, nothing set.
+    // A new bind of the driver makes another device with other interrupts and no settings.
     let device = "for it in /sys/bus/virtio/drivers/virtio_net/virtio*; do echo ${it##*/}; done";
     let device = machine.guest.run(&["sh", "-c", device], PATIENCE).unwrap().stdout.trim().to_owned();
     machine.guest.write("/sys/bus/virtio/drivers/virtio_net/unbind", &device).unwrap();
@@ -131,7 +131,7 @@ fn what_is_kept_holds_after_a_boot_a_reset_of_the_driver_and_a_rename() {
     machine.run("ip link set lan0 up", 0);
     assert_eq!(machine.wait_kept(), settings);
 
-    // A clock without a battery.
+    // Clocks without a battery start in 1970.
     machine.run("date -s @1000", 0);
     let find = "for it in /proc/irq/*/virtio0-input.0; do echo ${it%/*}; done";
     let irq = machine.guest.run(&["sh", "-c", find], PATIENCE).unwrap().stdout.trim().to_owned();

@@ -1,4 +1,4 @@
-//! A machine without libpcap: filters and capture files are refused by the package's name, and a capture without a filter works.
+//! A machine without libpcap: filters and capture files are refused with the name of the package, and a capture without a filter works.
 
 use std::{process::Command, time::Duration};
 
@@ -6,7 +6,7 @@ use testbed::{Wire, ended, fixture, json, pcap, refused};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
-/// Runs `$@` where no file of libpcap can be loaded.
+/// A script that hides libpcap's files and runs `$@`.
 const HIDDEN: &str = r#"for file in $(/sbin/ldconfig -p | sed -n 's|.*libpcap.* => ||p' | sort -u); do mount --bind /dev/null "$file"; done; exec "$@""#;
 
 fn hidden<'a>(args: &[&'a str]) -> Vec<&'a str> {

@@ -1,4 +1,4 @@
-//! Folders in /run that are lost while their process runs, or left by one that failed or was killed.
+//! Folders in /run that are removed while their process runs, or left by a process that failed or was killed.
 
 use std::{
     fs,
@@ -60,7 +60,7 @@ fn no_second_broker_begins_beside_one_that_has_lost_its_folder() {
     node.serve("alpha", &[]);
 }
 
-/// What evenkeel says, and what is in /run/evenkeel behind it, on a disk without room.
+/// Runs evenkeel with a full file system in /run. Returns its output and the names in /run/evenkeel afterwards.
 fn on_a_full_disk(words: &[&str]) -> (Output, String) {
     let script = "mount -t sysfs sysfs /sys && mount -t tmpfs -o size=4k,mode=755 ek /run && head -c 4096 /dev/zero > /run/ballast
         \"$0\" \"$@\"; code=$?; find /run/evenkeel -mindepth 1; exit $code";
@@ -82,7 +82,7 @@ fn clean_names_what_it_cannot_judge() {
     let cleaned = Command::new(EVENKEEL).args(["clean", "--dry-run", "--json"]).output().unwrap();
     ended(&cleaned, 0);
     assert!(json(&cleaned)["unknown_brokers"].is_array());
-    // A /proc that hides the first process tells of no namespace for sure.
+    // With a /proc that hides process 1 the list of namespaces is incomplete.
     let Some(()) = privileged() else { return };
     let script = "mount -t tmpfs ek /proc/1 && mount -t tmpfs ek /run && mkdir -p /run/evenkeel-link/1 && touch /run/evenkeel-link/1/next_block
         exec \"$0\" clean --dry-run";

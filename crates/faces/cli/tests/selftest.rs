@@ -1,4 +1,4 @@
-//! `evenkeel selftest`: rows as root, and for whom everything is missing.
+//! `evenkeel selftest` as root, and without capabilities, file systems or system calls.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,7 @@ fn root_tries_everything_and_leaves_nothing() {
     for name in ["ledger", "gen", "capture, xdp", "shield, native", "shield, generic", "shield, challenge", "link"] {
         assert_eq!(outcomes[name], "works", "{name}: {}", printed(&output));
     }
-    // Where functions cannot be traced it works less.
+    // The row is `limited` on kernels that do not let some functions be traced.
     assert!(["works", "limited"].contains(&outcomes["route"].as_str()), "{}", printed(&output));
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
     let shared = fs::read_to_string(share).unwrap();
@@ -61,12 +61,12 @@ fn root_tries_everything_and_leaves_nothing() {
     assert!(!shared.contains(hostname.trim()) && !shared.contains("198.18."), "{shared}");
 }
 
-/// The rows of a selftest that a program starts with these arguments before its own. It ends with a finding, in time.
+/// The rows of a selftest behind the command `wrapper`. The test fails unless it ends in time and with a row that does not work.
 fn within(wrapper: &[&str]) -> Option<Vec<Value>> {
     let mut command = Command::new("timeout");
     let ran = command.args(["100"]).args(wrapper).args([EVENKEEL, "selftest", "--json"]).output().unwrap();
     if ran.status.code() != Some(1) && ran.stdout.is_empty() {
-        // A machine that has no user namespaces.
+        // The machine may have no user namespaces.
         assert_eq!(wrapper[0], "unshare", "{}", printed(&ran));
         return None;
     }
@@ -81,7 +81,7 @@ fn row<'a>(rows: &'a [Value], name: &str) -> (&'a str, &'a str) {
     (row["outcome"].as_str().expect("a text"), row["reason"].as_str().expect("a text"))
 }
 
-/// Verbs that load programs, and would hold.
+/// Trials of verbs that load kernel programs and run until a signal.
 const LOADING: [&str; 5] = ["shield, native", "shield, generic", "shield, challenge", "route", "link"];
 
 #[test]
@@ -104,7 +104,7 @@ fn without_capabilities_each_row_says_what_is_missing() {
 }
 
 #[test]
-fn in_a_user_namespace_the_kernel_s_answers_are_told() {
+fn in_a_user_namespace_rows_have_the_kernel_s_answers() {
     for more in [&[][..], &["--net", "--mount"]] {
         let Some(rows) = within(&[&["unshare", "--user", "--map-root-user"], more].concat()) else { return };
         let (outcome, reason) = row(&rows, "system call bpf");
@@ -130,7 +130,7 @@ fn what_a_machine_lacks_is_named_in_the_rows_that_need_it() {
     }
     assert_eq!(row(&rows, "link").0, "works", "it pins nothing: {rows:?}");
 
-    // Nothing is written to /etc.
+    // A read-only /etc makes no difference.
     let read_only = "mount --bind /etc /etc && mount -o remount,bind,ro /etc";
     let rows = mounted(&format!("{read_only} && mount --bind /dev/null /sys/kernel/btf/vmlinux"));
     assert_eq!(row(&rows, "BTF").0, "fails");
@@ -143,7 +143,7 @@ fn what_a_machine_lacks_is_named_in_the_rows_that_need_it() {
     }
 }
 
-/// Runs what follows behind a filter that refuses the system call of the first argument, as containers do.
+/// A program that runs a command with a seccomp filter which refuses one system call, as those of containers do.
 const SECCOMP: &str = r#"
 import ctypes, os, struct, sys
 steps = [(0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (6, 0, 0, 0x00050001), (6, 0, 0, 0x7fff0000)]

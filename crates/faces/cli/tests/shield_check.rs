@@ -223,7 +223,7 @@ fn a_unit_warns_of_rules_that_it_cannot_see() {
         let warned = |hidden: &str| {
             text(&output.stderr).lines().any(|line| line.contains("PrivateTmp") && line.contains(hidden))
         };
-        // A clone may lie in such a folder, and its program with it.
+        // The repository, and with it the program, may be in such a folder.
         let program = env!("CARGO_BIN_EXE_evenkeel");
         assert_eq!(warned(program), ["/tmp/", "/var/tmp/"].iter().any(|hidden| program.starts_with(hidden)));
         warned(&path.display().to_string())

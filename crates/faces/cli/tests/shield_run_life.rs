@@ -1,5 +1,5 @@
-//! What happens around a running shield: its interface goes down, away, or by another name; the machine lacks a BPF file system; a process takes
-//! over what another has learned.
+//! Changes around a running shield: its interface goes down, is removed or renamed; its process hangs; the machine lacks a BPF file system; another
+//! process takes over learned limits.
 
 #[path = "shield_run_life/lost.rs"]
 mod lost;
@@ -12,7 +12,7 @@ fn bed(tag: &str) -> Option<ShieldBed> {
     ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
 }
 
-/// Names in a folder that have to do with an interface of the host; other tests have interfaces of that name in other namespaces.
+/// Names in `folder` of shields of the host's `interface`, without those of other tests in other namespaces.
 fn left(bed: &ShieldBed, folder: &str, interface: &str) -> Vec<String> {
     let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("a namespace").ino();
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -37,7 +37,7 @@ fn an_interface_that_goes_down_is_reported_and_has_its_filter_when_it_is_up_agai
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(shown.contains(&format!("warning: {interface} is down: the filter stays attached")), "{shown}");
     bed.ip(&format!("link set {interface} up"));
-    // What the client's kernel has learned of the host is not what is tried here.
+    // The client's neighbour table does not matter here.
     bed.ip(&format!("neigh replace 198.18.0.1 lladdr {} dev {interface}", bed.client.link.mac));
     assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
     assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5));
@@ -96,7 +96,7 @@ fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
     nothing_is_left(&bed, &interface);
     assert!(!bed.ended().success());
 
-    // The shield stays if that is asked for.
+    // With --leave the shield stays.
     bed.run(&rules, &["--fail", "closed"]);
     let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGSTOP).expect("stopped");
@@ -107,8 +107,8 @@ fn a_shield_whose_process_hangs_is_shown_by_its_maps_and_removed() {
     nothing_is_left(&bed, &interface);
 }
 
-/// A shell's script in the host's network namespace, in a mount namespace of its own in which /sys/fs/bpf is a plain folder. With `first` its
-/// first process is process 1 there.
+/// Runs a shell's script in the host's network namespace and in a new mount namespace, in which /sys/fs/bpf is a plain folder. With `first` the
+/// shell is process 1 of a new PID namespace.
 fn without_bpf_file_system(bed: &ShieldBed, first: bool, script: &str) -> std::process::Output {
     let apart: &[&str] = if first { &["--mount", "--pid", "--fork", "--mount-proc"] } else { &["--mount"] };
     let rules = bed.rules(DROP_9);
@@ -140,15 +140,15 @@ fn a_missing_bpf_file_system_is_mounted_where_it_lasts_and_nowhere_else() {
     }
     let output = without_bpf_file_system(&bed, false, r#""$0" shield run "$1" --quiet --rules "$2""#);
     assert_eq!(output.status.code(), Some(3), "{}", printed(&output));
-    // Where process 1 may not be looked at, it cannot be told whether it would last.
+    // Without the mounts of process 1 evenkeel does not know whether its own mount would last.
     assert!(printed(&output).contains("mount -t bpf -o mode=700 bpf /sys/fs/bpf"), "{}", printed(&output));
     nothing_is_left(&bed, &bed.interface);
 }
 
-/// Prefixes that have a learned limit of packets, as the metrics tell within some seconds.
+/// The prefixes with a learned limit of packets in the metrics.
 fn limited(metrics: &Path) -> Vec<String> {
     let _ = fs::remove_file(metrics);
-    // Written once a second; the first time may still be of the rules before.
+    // The file is written once a second.
     let mut text = String::new();
     for _ in 0..100 {
         thread::sleep(Duration::from_millis(20));

@@ -63,7 +63,7 @@ fn a_view_ends_with_its_terminal() {
     for verb in ["top", "ledger --no-trace"] {
         let folder = tempfile::tempdir().expect("a folder");
         let code = folder.path().join("code");
-        // The shell outlives its terminal and keeps the exit code: of a program that aborts it is 134.
+        // The shell ignores SIGHUP and writes the exit code, which is 134 for a program that aborts.
         let program = env!("CARGO_BIN_EXE_evenkeel");
         let job = folder.path().join("job");
         let text = format!("trap : HUP\n'{program}' {verb} --interval 0.1\necho $? > '{}'\n", code.display());

@@ -74,7 +74,7 @@ const BREAKING: [&str; 2] = ["master", "forwarding"];
 /// in 120 changes, and 27 in one on busy cores.
 const DROPPED_BY_KERNEL: &str = "qdisc";
 
-/// Frames on their way at most: fewer than a veth's queue (256 frames) and the receiver's socket hold while their threads wait for a CPU.
+/// Limit on sent frames that have not arrived. A veth's queue (256 frames) and the receiver's socket hold more while their threads wait for a CPU.
 const WINDOW: u64 = 100;
 
 #[test]

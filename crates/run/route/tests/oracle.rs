@@ -121,8 +121,8 @@ type Counted = (RouteTotals, Option<RouteRulesStatus>);
 /// Likewise, with the rules of [`filter`] on both where they are `ruled`; what each counted.
 fn both_with(tag: &str, cpus: &str, sysctls: &[(&str, &str)], ruled: bool, check: fn(&Router)) -> Option<Counted> {
     let mut starved = true;
-    // A kernel has room for some hundred messages of its own under way, and what finds none is lost: where the neighbour, on this machine too, was
-    // kept from taking them. The kernel says so, and then nothing is known. The same holds for frames lost at the full queue to a CPU that did not run.
+    // A round is repeated if a kernel lost messages of its own, of which it queues some hundred, or frames at a full queue to a CPU. Both happen when
+    // threads of this machine do not run in time.
     for round in 0..3 {
         if !starved {
             break;

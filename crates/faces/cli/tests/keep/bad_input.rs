@@ -1,4 +1,4 @@
-//! What goes wrong: files, folders, interfaces, other owners.
+//! Errors in files and folders, missing interfaces, other owners.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -43,7 +43,7 @@ fn files_that_contradict_each_other_are_refused_and_nothing_of_them_is_set() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_said_before_anything_is_set() {
+fn a_read_only_folder_is_reported_before_anything_is_set() {
     let Some(kept) = Kept::new("keepf") else { return };
     ended(&kept.run("keep add spread ekk0p --rps on"), 0);
     let before = kept.rps("ekk0");
@@ -56,7 +56,7 @@ fn a_folder_that_cannot_be_written_is_said_before_anything_is_set() {
         refused(&kept.run_read_only(line), 3, &[&kept.etc, "Read-only file system"]);
     }
     assert_eq!(kept.rps("ekk0"), before);
-    // What is there is carried out.
+    // Existing files are applied.
     ended(&kept.run_read_only("keep run --once"), 0);
     assert_ne!(kept.rps("ekk0p"), before);
 }
@@ -87,7 +87,7 @@ fn an_owner_that_writes_again_each_second_is_named_and_left_alone() {
     ended(&kept.run("keep add spread ekk0 --rps on"), 0);
     let keeper = kept.start();
     kept.wait_kept("ekk0", "the start");
-    // A process of the name of one that writes such settings.
+    // A process with the name of a program that writes such settings.
     let writer = format!("{}/systemd-udevd", kept.etc);
     let path = "/sys/class/net/ekk0/queues/rx-0/rps_cpus";
     fs::write(&writer, format!("#!/bin/sh\nwhile :; do echo 0 >{path}; sleep 1; done\n")).unwrap();

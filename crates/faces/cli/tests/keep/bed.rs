@@ -19,7 +19,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// A namespace with a veth pair of two queues; none, with a word why, without root.
+    /// A namespace with a veth pair of two queues; none, with a message, without root.
     pub(crate) fn new(tag: &str) -> Option<Self> {
         let bed = Bed::new(tag, &["box"])?;
         let space = bed.space("box");
@@ -34,7 +34,7 @@ impl Kept {
         self.space.output(&format!("ip link set {name} up"));
     }
 
-    /// The file of this name.
+    /// The path of the file `name`.
     pub(crate) fn file(&self, name: &str) -> String {
         format!("{}/keep.d/{name}.toml", self.etc)
     }
@@ -54,7 +54,7 @@ impl Kept {
         command
     }
 
-    /// The same with a folder of files that is read-only.
+    /// Runs the command with a read-only folder of files.
     pub(crate) fn run_read_only(&self, line: &str) -> Output {
         let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
         let mut command = Command::new("unshare");
@@ -66,7 +66,7 @@ impl Kept {
         self.space.run(|| self.verb(line).output().unwrap())
     }
 
-    /// Starts the process that keeps, and waits until it answers.
+    /// Starts `keep run`, and waits until it answers.
     pub(crate) fn start(&self) -> Running {
         let keeper = self.space.run(|| Running::logged(&mut self.verb("keep run"), &self.log));
         wait_reporting("the keeper", || self.status()["pid"].as_u64() == Some(keeper.pid().into()), || log(&self.log));

@@ -16,7 +16,7 @@ fn what_spread_applies_is_kept_and_taken_back_as_one() {
     assert_eq!(json(&made)["kept"], file);
     assert_ne!(kept.rps("ekk0"), before);
     assert_eq!(kept.status()["files"][0]["state"], "kept");
-    // Nothing is to be changed, and it is kept all the same.
+    // The file is written although no setting changes.
     let again = printed(&kept.run("spread apply ekk0 --rps on --keep --name again"));
     assert!(again.contains("again.toml") && again.contains("keep off again"), "{again}");
     ended(&kept.run("keep off again"), 0);
@@ -26,7 +26,7 @@ fn what_spread_applies_is_kept_and_taken_back_as_one() {
     refused(&kept.run("spread apply ekk0 --keep --commit-confirm 60s"), 2, &["--commit-confirm"]);
     assert_eq!(kept.rps("ekk0"), value);
     assert!(!Path::new(&kept.file("other")).exists());
-    // What a person wrote is not lost.
+    // A file edited by hand is not replaced.
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{text}# for the new switch\n")).unwrap();
     refused(&kept.run("spread apply ekk0 --rps on --keep"), 2, &["edited by hand", &file]);

@@ -16,7 +16,7 @@ fn what_is_taken_away_beside_a_shield_is_named() {
         assert_eq!(found.len(), 1, "{found:?}");
         Path::new(root).join(&found[0])
     };
-    // The folder of a process that lives: nobody takes over beside it, or says that it has gone.
+    // Without its folder in /run a process is still found: no second one takes over, and no verb calls it ended.
     bed.run(&rules, &["--fail", "closed"]);
     let pid = bed.status()["pid"].as_u64().expect("a process") as i32;
     fs::remove_dir_all(folder("/run/evenkeel", &bed)).expect("removed");
@@ -31,7 +31,7 @@ fn what_is_taken_away_beside_a_shield_is_named() {
         let shown = printed(&bed.shield(words));
         assert!(shown.contains("a process that cannot be asked") && !shown.contains("no process"), "{shown}");
     }
-    // And its pins: each verb names the process.
+    // Without its pins, too, each verb names the process.
     fs::remove_dir_all(folder("/sys/fs/bpf", &bed)).expect("removed");
     for words in [
         &["run", &interface, "--rules", &rules, "--quiet"][..],
@@ -49,14 +49,14 @@ fn what_is_taken_away_beside_a_shield_is_named() {
     bed.ended();
     nothing_is_left(&bed, &interface);
 
-    // The pins.
+    // The pin of a link is missing.
     bed.run(&rules, &["--fail", "closed"]);
     assert_eq!(bed.warnings(), "[]");
     fs::remove_file(folder("/sys/fs/bpf", &bed).join("link")).expect("removed");
     assert!(bed.warnings().contains("was removed"), "{}", bed.warnings());
     bed.stop();
 
-    // A map of a shield that nobody runs, and its link.
+    // A map's pin of a shield without a process is missing; then its link is detached.
     bed.run(&rules, &["--fail", "closed"]);
     bed.kill();
     let pins = folder("/sys/fs/bpf", &bed);
@@ -80,7 +80,7 @@ fn a_shield_whose_pins_cannot_be_seen_is_reported_and_left_alone() {
     let Some(mut bed) = bed("ekskf") else { return };
     bed.protect(DROP_9, &["--fail", "closed"]);
     bed.kill();
-    // It has a /sys of its own.
+    // `ip netns exec` mounts another /sys.
     let elsewhere = |arguments: &[&str]| {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", bed.host.name(), env!("CARGO_BIN_EXE_evenkeel"), "shield"]).args(arguments);

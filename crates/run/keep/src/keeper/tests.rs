@@ -33,7 +33,7 @@ impl Store for Machine {
     }
 }
 
-/// Wants each RPS setting there is to be 3, and some that are not there.
+/// Plans 3 for each RPS setting, also for those that the machine lacks.
 struct Threes(Machine, Rc<RefCell<Vec<Knob>>>);
 
 impl Planner for Threes {
@@ -80,7 +80,7 @@ fn bed(drift: Drift) -> Bed {
 }
 
 impl Bed {
-    /// A look after so many seconds; the kinds of the events.
+    /// Looks `second` seconds after the start. Returns the kinds of the events.
     fn look(&mut self, second: u64) -> Vec<EventKind> {
         self.look_at(second, "eth0")
     }
@@ -107,7 +107,7 @@ fn what_is_asked_for_is_set_once_and_again_after_a_change_of_the_machine() {
     assert_eq!(bed.look_at(2, "lan0"), [EventKind::Set], "the rename has it planned anew");
     assert_eq!(bed.machine.get(&rps(1)), "3");
     assert_eq!(bed.keeper.status().files[0].settings, 2);
-    // Removed and made again: there is nothing to fight.
+    // A removed queue is no foreign write.
     bed.machine.0.borrow_mut().remove(&rps(1));
     assert!(bed.look_at(10, "lan0").is_empty());
     assert_eq!(bed.look_at(11, "lan0"), [EventKind::Fewer]);
@@ -132,7 +132,7 @@ fn a_foreign_write_is_set_back_until_its_owner_is_known_to_insist() {
     assert_eq!(bed.now(), "1", "left alone");
     let status = bed.keeper.status();
     assert_eq!(status.files[0].state, FileState::Differs);
-    // Tried once after the rest.
+    // The setting is restored once after the rest.
     assert!(!bed.look(614).is_empty());
     assert_eq!(bed.now(), "3");
 }
@@ -161,7 +161,7 @@ fn a_foreign_write_is_left_where_the_file_says_so() {
     assert_eq!(bed.look(10), [EventKind::Left]);
     assert!(bed.look(11).is_empty() && bed.look(80).is_empty());
     assert_eq!(bed.now(), "1");
-    // Another value is another write; another machine is planned anew.
+    // Another value is a new write; a change of the machine leads to a new plan.
     bed.machine.set(&rps(0), "2");
     assert_eq!(bed.look(81), [EventKind::Left]);
     assert_eq!(bed.look_at(90, "lan0"), [EventKind::Set]);
@@ -177,7 +177,7 @@ fn a_file_that_is_edited_is_read_again_and_a_bad_one_is_named_once() {
     assert!(bed.look(2).is_empty());
     assert!(bed.look(100).is_empty(), "it stands, and was said");
     assert_eq!(bed.keeper.status().files[0].state, FileState::Refused);
-    assert_eq!(bed.now(), "3", "what was set stays");
+    assert_eq!(bed.now(), "3", "settings stay");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn what_fails_is_taken_back_and_not_tried_again_until_something_changes() {
     assert_eq!(bed.now(), "3");
 }
 
-/// Wants a setting to have the last character of the file's name.
+/// Plans the last character of the file's name for one setting.
 struct Lasts;
 
 impl Planner for Lasts {
