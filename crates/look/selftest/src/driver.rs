@@ -37,7 +37,7 @@ fn asked<T>(
 }
 
 fn none(what: &str) -> Tried {
-    Tried::limited(format!("the driver tells of no {what}"), "do without: evenkeel cannot change it here")
+    Tried::limited(format!("the driver reports no {what}"), "do without: evenkeel cannot change it here")
 }
 
 fn driver(interface: &str) -> Result<Tried, String> {

@@ -75,8 +75,8 @@ fn inodes(folder: &str) -> BTreeSet<u64> {
 }
 
 impl State {
-    /// The first difference from an earlier state, in words. Queues and requests that only one of the two has are no difference: the plan
-    /// decides for which interfaces and interrupts they are read.
+    /// The first difference from an earlier state, in words. Queues and requests that the earlier state lacks are no difference: the plan decides
+    /// for which interfaces and interrupts they are read.
     pub fn change_since(&self, earlier: &Self) -> Option<String> {
         if self.cpus != earlier.cpus {
             return Some(format!("CPUs {} are online", self.cpus));
@@ -85,7 +85,7 @@ impl State {
             match earlier.interfaces.get(index) {
                 None => return Some(format!("{} appeared", now.name)),
                 Some(before) if before.name != now.name => {
-                    return Some(format!("{} is named {} now", before.name, now.name));
+                    return Some(format!("{} was renamed to {}", before.name, now.name));
                 }
                 Some(before) if before.up != now.up => {
                     return Some(format!("{} went {}", now.name, if now.up { "up" } else { "down" }));
@@ -95,21 +95,21 @@ impl State {
                         let count = |it: &Interface| it.queues.iter().filter(|name| name.starts_with(kind)).count();
                         format!("{} {} (before {})", &kind[..2], count(now), count(before))
                     });
-                    return Some(format!("the queues of {} are others: {rx}, {tx}", now.name));
+                    return Some(format!("the queues of {} changed: {rx}, {tx}", now.name));
                 }
                 Some(_) => {}
             }
         }
         if let Some((_, gone)) = earlier.interfaces.iter().find(|(index, _)| !self.interfaces.contains_key(index)) {
-            return Some(format!("{} is gone", gone.name));
+            return Some(format!("{} was removed", gone.name));
         }
         let again = |(irq, inodes): &(&u32, &BTreeSet<u64>)| {
             earlier.requests.get(irq).is_some_and(|before| before != *inodes && !before.is_empty())
         };
         if let Some((irq, _)) = self.requests.iter().find(again) {
-            return Some(format!("IRQ {irq} was requested anew"));
+            return Some(format!("IRQ {irq} was requested again"));
         }
-        (self.irqs != earlier.irqs).then(|| "there are other interrupts".to_owned())
+        (self.irqs != earlier.irqs).then(|| "the list of interrupts changed".to_owned())
     }
 }
 
@@ -136,15 +136,15 @@ mod tests {
         };
         assert_eq!(changed(|_| {}), None);
         let renamed = changed(|now| now.interfaces.get_mut(&2).unwrap().name = "lan0".into());
-        assert_eq!(renamed.as_deref(), Some("eth0 is named lan0 now"));
+        assert_eq!(renamed.as_deref(), Some("eth0 was renamed to lan0"));
         assert_eq!(changed(|now| now.interfaces.get_mut(&2).unwrap().up = false).as_deref(), Some("eth0 went down"));
-        assert_eq!(changed(|now| now.interfaces.clear()).as_deref(), Some("eth0 is gone"));
+        assert_eq!(changed(|now| now.interfaces.clear()).as_deref(), Some("eth0 was removed"));
         let again = changed(|now| now.requests = [(40, [7, 9].into())].into());
-        assert_eq!(again.as_deref(), Some("IRQ 40 was requested anew"));
+        assert_eq!(again.as_deref(), Some("IRQ 40 was requested again"));
         assert_eq!(changed(|now| now.cpus = "0".into()).as_deref(), Some("CPUs 0 are online"));
         assert!(changed(|now| now.irqs = [40].into()).is_some());
         let fewer = changed(|now| now.interfaces.get_mut(&2).unwrap().queues.retain(|name| name != "rx-0"));
-        assert_eq!(fewer.as_deref(), Some("the queues of eth0 are others: rx 0 (before 1), tx 1 (before 1)"));
+        assert_eq!(fewer.as_deref(), Some("the queues of eth0 changed: rx 0 (before 1), tx 1 (before 1)"));
         // The request of an interrupt that is kept from now on is no change.
         assert_eq!(changed(|now| drop(now.requests.insert(41, [1].into()))), None);
     }

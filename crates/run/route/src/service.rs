@@ -69,8 +69,8 @@ impl RouteService {
         }
         router.set_mode(mode)?;
         if !router.untraced().is_empty() {
-            report("note: changes of routes and neighbours are followed within milliseconds instead of at once, for this kernel does not let some \
-                 functions be traced (`route status --json` lists them); nothing is to be done"
+            report("note: changes of routes and neighbours take effect within milliseconds instead of at once, as this kernel does not let some \
+                 functions be traced (`route status --json` lists them); no action is needed"
                 .to_owned());
         }
         for it in router.notes() {

@@ -94,7 +94,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         text += &cannot_transmit(&port.interface, look);
     }
     if !status.untraced.is_empty() {
-        text += &look.paragraph("Changes of routes and neighbours are followed within milliseconds instead of at once: this kernel does not let some functions be traced (`route status --json` lists them). Nothing is to be done.");
+        text += &look.paragraph("Changes of routes and neighbours take effect within milliseconds instead of at once: this kernel does not let some functions be traced (`route status --json` lists them). No action is needed.");
     }
     text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {

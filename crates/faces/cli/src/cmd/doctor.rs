@@ -65,7 +65,7 @@ pub(crate) struct DoctorArgs {
     /// Keep the fixes by a file of `evenkeel keep`.
     #[arg(long, requires = "fix", conflicts_with_all = ["root", "dry_run", "commit_confirm"], help_heading = "Fixes")]
     keep: bool,
-    /// Name that file, without its ending [default: such as doctor-rings].
+    /// Name the file of --keep, without its ending [default: doctor-CHECK].
     #[arg(long, value_name = "NAME", hide_short_help = true, requires = "keep", help_heading = "Files")]
     name: Option<String>,
     #[command(flatten)]

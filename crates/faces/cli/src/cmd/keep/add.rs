@@ -37,10 +37,10 @@ enum What {
 /// Arguments of `keep add spread` and `keep add doctor`.
 #[derive(Debug, Args)]
 struct FileArgs {
-    /// Name the file, without its ending [default: such as spread-eth0 or doctor-rings].
+    /// Name the file, without its ending [default: spread-INTERFACE or doctor-CHECK].
     #[arg(long, value_name = "NAME", help_heading = "Files")]
     name: Option<String>,
-    /// React so to a setting that another program writes.
+    /// Do this with a setting that another program writes.
     #[arg(long, value_parser = words(&DRIFTS), default_value = "restore", help_heading = "Files")]
     drift: Drift,
     #[command(flatten)]

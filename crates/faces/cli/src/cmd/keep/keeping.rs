@@ -76,7 +76,7 @@ impl Keeping {
         let Some(before) = self.before else { return failure };
         match self.folder.put_back(&self.file.name, before.as_deref()) {
             Ok(()) => {
-                failure.after(&format!("Nothing is kept: {} is as it was", self.folder.file(&self.file.name).display()))
+                failure.after(&format!("Nothing is kept: {} is as before", self.folder.file(&self.file.name).display()))
             }
             Err(error) => failure.after(&format!("{error}: it is still kept")),
         }

@@ -33,7 +33,7 @@ pub(crate) struct ApplyArgs {
     /// Keep the placement by a file of `evenkeel keep`.
     #[arg(long, help_heading = "Journal", conflicts_with_all = ["dry_run", "commit_confirm"])]
     keep: bool,
-    /// Name that file, without its ending [default: such as spread-eth0].
+    /// Name the file of --keep, without its ending [default: spread-INTERFACE].
     #[arg(long, value_name = "NAME", hide_short_help = true, requires = "keep", help_heading = "Files")]
     name: Option<String>,
     #[command(flatten)]
