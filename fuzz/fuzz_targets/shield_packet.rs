@@ -141,7 +141,7 @@ fn syn_acked(second: u64, frame: &[u8], parsed: Parsed) {
     assert!(ip.is_checksum_right() && ip.is_payload_checksum_right() == Some(true), "{bytes:02x?}");
 }
 
-/// The frame whole, then cut, in memory.
+/// A capture file in memory: the whole frame, then the cut one.
 struct Twice<'f> {
     frame: &'f [u8],
     kept: [usize; 2],
@@ -160,7 +160,7 @@ impl CaptureReader for Twice<'_> {
     }
 }
 
-/// Of a capture that kept the first `cut` bytes, and of one that kept all, what is reported is true.
+/// Checks the report for a capture of the whole frame, and for one of its first `cut` bytes.
 fn explained(frame: &[u8], parsed: Parsed, cut: usize) {
     let cut = cut.min(frame.len());
     let meant = match parsed {
