@@ -67,9 +67,7 @@ fn captures_before_and_behind_a_shield_show_its_verdicts_and_rules() {
     bed.reload();
     send(&bed, 9, 5);
     wait("the shield has counted them", || bed.status()["totals"]["dropped"] == 15);
-    for capture in [before, behind] {
-        ended(&capture.interrupt(), 0);
-    }
+    let messages = [before, behind].map(|capture| printed(&capture.interrupt()));
     let seen = verdicts(&files[0]);
     let of =
         |port: &str| seen.iter().filter(|[to, _]| to == port).map(|[_, comment]| comment.clone()).collect::<Vec<_>>();
@@ -77,7 +75,7 @@ fn captures_before_and_behind_a_shield_show_its_verdicts_and_rules() {
     assert_eq!(of("9"), [vec![dropped("nine"); 10], vec![dropped("niner"); 5]].concat());
     assert_eq!(of("10"), vec!["shield: passed by default: no rule applies".to_owned(); 10]);
     let passed = verdicts(&files[1]);
-    assert_eq!(passed.len(), 10, "{passed:?}");
+    assert_eq!(passed.len(), 10, "{messages:?}");
     assert!(passed.iter().all(|[to, comment]| to == "10" && comment.starts_with("shield: passed")), "{passed:?}");
     assert_eq!(places(&bed), [Place::Filter]);
     bed.stop();

@@ -244,6 +244,8 @@ impl Slot {
             return Err(XdpError::on(&self.interface, "replace the program")(source));
         }
         let _lock = (!self.is_called).then(|| lock(&self.interface, Until::Stopped)).transpose()?;
+        // Until a place is filled, it goes on to the next one: a program that others see there gets frames.
+        self.call_rests()?;
         for (taken, program) in self.places.iter_mut().zip(programs).rev() {
             let (id, kept) = (program_info(*program).0, PROGRAM.descriptor(*program)?);
             put(&taken.map, 0, *program).map_err(XdpError::on(&self.interface, "fill a place of the chain"))?;
@@ -255,7 +257,6 @@ impl Slot {
                     .map_err(XdpError::on(&self.interface, "fill a place of the chain"))?;
             }
         }
-        self.call_rests()?;
         if let Attachment::Pending(entry) = &self.link {
             let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode).map_err(|error| {
                 let is_ours = attached(&self.interface).is_ok_and(|now| now.is_some_and(|now| is_chain(&now.name)));
