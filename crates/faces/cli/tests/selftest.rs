@@ -204,6 +204,19 @@ fn a_shared_report_names_neither_the_host_nor_its_interfaces_and_addresses() {
 }
 
 #[test]
+fn a_report_is_not_written_through_the_link_of_another_user() {
+    let Some(()) = privileged() else { return };
+    let (theirs, ours) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    fs::write(&ours, "kept").unwrap();
+    let share = theirs.path().join("share.json");
+    std::os::unix::fs::symlink(&ours, &share).unwrap();
+    std::os::unix::fs::chown(theirs.path(), Some(65534), Some(65534)).unwrap();
+    let output = Command::new(EVENKEEL).args(["selftest", "--share"]).arg(&share).output().unwrap();
+    refused(&output, 2, &["share.json", "link"]);
+    assert_eq!(fs::read_to_string(&ours).unwrap(), "kept");
+}
+
+#[test]
 fn an_interface_that_is_not_there_is_refused() {
     refused(&Command::new(EVENKEEL).args(["selftest", "ek-none"]).output().unwrap(), 3, &["ek-none"]);
 }

@@ -10,6 +10,7 @@ use report::{Look, selftest_text};
 use crate::{
     args::interface,
     failure::{Failure, Outcome, json, note, print, print_verdict},
+    results::OutFile,
     signals::{Second, stop_flag},
     time::time,
 };
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
     if let Some(name) = &args.interface {
         sys::interface::index(name).map_err(Failure::lacking)?;
     }
+    let share = OutFile::open(args.share.as_deref(), "report")?;
     let evenkeel = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
     let stop = stop_flag(Second::IsIgnored)?;
     let settings = selftest::Settings {
@@ -54,9 +56,8 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
         note("evenkeel: interrupted. The namespaces and processes of the selftest are removed");
         return Ok(Outcome::Interrupted);
     }
-    if let Some(file) = &args.share {
-        let text = json(model::selftest::SCHEMA, shared(test.clone()))? + "\n";
-        fs::write(file, text).with_context(|| format!("cannot write {}", file.display())).map_err(Failure::lacking)?;
+    if let Some(file) = share {
+        file.save(json(model::selftest::SCHEMA, shared(test.clone()))? + "\n")?;
     }
     let text = match args.json {
         true => json(model::selftest::SCHEMA, &test)? + "\n",
