@@ -18,7 +18,7 @@ use std::{
 
 use bed::Bed;
 use model::selftest::SelfTest;
-pub use share::anonymous;
+pub use share::{Identity, anonymous};
 
 /// The timeout of one verb is this part of the timeout of all trials.
 const VERB_SHARE: u32 = 4;

@@ -1,10 +1,46 @@
 //! Removal of names and addresses of the machine and its users from a report.
 
+use std::net::{IpAddr, SocketAddr};
+
 use model::selftest::SelfTest;
 
-/// The report with other words in place of `names` (of the host and its users), interfaces, addresses and paths of homes.
-pub fn anonymous(mut test: SelfTest, interfaces: &[(String, String)], names: &[String]) -> SelfTest {
-    let clean = |text: &str| cleaned(text, interfaces, names);
+/// Folders that every machine has: paths below them are kept.
+const SYSTEM_FOLDERS: [&str; 12] = [
+    "/proc",
+    "/sys",
+    "/dev",
+    "/etc",
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/run/netns",
+    "/run/evenkeel",
+    "/var/lib/evenkeel",
+];
+
+/// Words by which a report could name the machine and its users.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    /// Names of interfaces, each with its replacement.
+    pub interfaces: Vec<(String, String)>,
+    /// Names of the host and of users.
+    pub names: Vec<String>,
+    /// Folders that messages may name, as the end of a path with spaces cannot be told.
+    pub folders: Vec<String>,
+}
+
+/// The report with other words in place of the names of `identity`, of addresses, and of paths outside of [`SYSTEM_FOLDERS`].
+pub fn anonymous(mut test: SelfTest, identity: &Identity) -> SelfTest {
+    let Identity { mut interfaces, names, folders } = identity.clone();
+    // `eth0.7` comes before `eth0`, which is a part of it.
+    interfaces.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    let clean = |text: &str| {
+        let text = folders.iter().fold(text.to_owned(), |text, folder| text.replace(folder, "PATH"));
+        let text = interfaces.iter().fold(text, |text, (name, as_driver)| replaced(&text, name, as_driver));
+        cleaned(&text, &names)
+    };
     test.interface = test.interface.as_deref().map(clean);
     for row in &mut test.rows {
         row.reason = clean(&row.reason);
@@ -13,8 +49,27 @@ pub fn anonymous(mut test: SelfTest, interfaces: &[(String, String)], names: &[S
     test
 }
 
-fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> String {
-    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/' | '@' | '~');
+/// Places of a name in a text outside of longer words.
+fn places<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let ends = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    let found = text.match_indices(name).filter(|_| !name.is_empty());
+    let whole = move |&at: &usize| ends(text[..at].chars().next_back()) && ends(text[at + name.len()..].chars().next());
+    found.map(|(at, _)| at).filter(whole)
+}
+
+fn replaced(text: &str, name: &str, by: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut end = 0;
+    for at in places(text, name) {
+        out += &text[end..at];
+        out += by;
+        end = at + name.len();
+    }
+    out + &text[end..]
+}
+
+fn cleaned(text: &str, names: &[String]) -> String {
+    let is_part = |c: char| !c.is_whitespace() && !"\"'`()[]{}<>,;|".contains(c);
     let mut out = String::with_capacity(text.len());
     let mut word = String::new();
     for c in text.chars().chain(std::iter::once('\n')) {
@@ -22,7 +77,7 @@ fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> Str
             word.push(c);
             continue;
         }
-        out += &of_word(&word, interfaces, names);
+        out += &of_word(&word, names);
         word.clear();
         out.push(c);
     }
@@ -31,36 +86,36 @@ fn cleaned(text: &str, interfaces: &[(String, String)], names: &[String]) -> Str
 }
 
 /// The word, or its replacement with the same full stop or colon at the end.
-fn of_word(word: &str, interfaces: &[(String, String)], names: &[String]) -> String {
+fn of_word(word: &str, names: &[String]) -> String {
     let bare = word.trim_end_matches(['.', ':']);
     let end = &word[bare.len()..];
-    // `eth0.7` is a VLAN of eth0, `host.example` the host in its domain.
-    let holds =
-        |name: &String| !name.is_empty() && (bare == name || bare.split(['/', '@', ':', '.']).any(|part| part == name));
-    if let Some((_, as_driver)) = interfaces.iter().find(|(name, _)| holds(name)) {
-        return format!("{as_driver}{end}");
-    }
-    // Addresses also stand after `user@` and at the ends of a range.
-    if bare.split(['@', '-']).any(is_address) {
+    // Addresses also stand after `user@`, before a zone and at the ends of a range.
+    if bare.split(['@', '-', '=', '%', '/']).any(is_address) {
         return format!("ADDRESS{end}");
     }
-    if bare.starts_with("/home/") || bare.starts_with("/root/") || bare.starts_with('~') {
+    let is_of_system = |path: &str| SYSTEM_FOLDERS.iter().any(|folder| path == *folder || is_below(path, folder));
+    // Paths also stand after `host:` and `key=`.
+    let path = bare.find(['/', '~']).filter(|&at| at == 0 || bare[..at].ends_with([':', '='])).map(|at| &bare[at..]);
+    if path.is_some_and(|path| path != "/" && !is_of_system(path)) {
         return format!("PATH{end}");
     }
-    if names.iter().any(holds) {
+    if names.iter().any(|name| places(bare, name).next().is_some()) {
         return format!("NAME{end}");
     }
     word.to_owned()
 }
 
-/// True for a MAC address and for an IP address, which may have a prefix length or a port.
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// True for a MAC address and for an IP address, which may have a port, and a protocol before it.
 fn is_address(word: &str) -> bool {
-    let address = word.split_once('/').map_or(word, |(address, _)| address);
-    let is_ip = address.parse::<std::net::IpAddr>().is_ok() || address.parse::<std::net::SocketAddr>().is_ok();
     let is_octet = |part: &str| part.len() == 2 && u8::from_str_radix(part, 16).is_ok();
     let is_mac = word.split(':').count() == 6 && word.split(':').all(is_octet);
     // `::` alone is punctuation.
-    (is_ip && address != "::") || is_mac
+    let is_ip = |text: &str| text != "::" && (text.parse::<IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok());
+    is_mac || is_ip(word) || word.match_indices(':').any(|(at, _)| is_ip(&word[at + 1..]))
 }
 
 #[cfg(test)]
@@ -72,7 +127,8 @@ mod tests {
     #[test]
     fn what_names_the_machine_is_not_in_it() {
         let reason = "secrethost: enp3s0: alice@10.1.2.3:22, fe80::1%enp3s0/64 and 02:00:5e:10:00:01 (/home/alice/key) on `enp3s0`; \
-             secrethost.example.org, [2001:db8::7]:885, enp3s0.7@enp3s0, 198.51.100.0/24, bob@203.0.113.5, 203.0.113.7-203.0.113.9.";
+             secrethost.example.org, [2001:db8::7]:885, enp3s0.7@enp3s0, 198.51.100.0/24, bob@203.0.113.5, 203.0.113.7-203.0.113.9. br-acme, wg+dmz: tcp:203.0.113.7:80 http://203.0.113.8/x via=203.0.113.9 gate:/srv/customer/y \
+             /opt/customer/x \"/srv/big customer/ek-1\" secrethost-2 /sys/class/net/enp3s0/queues /proc/sys/net bpf::probe";
         let row = Row {
             group: Group::Needs,
             name: "ssh".into(),
@@ -95,9 +151,19 @@ mod tests {
             duration_s: 1.0,
             rows: vec![row],
         };
-        let interfaces = [("enp3s0".to_owned(), "virtio_net 0".to_owned())];
-        let names = ["secrethost".to_owned(), "alice".to_owned()];
-        let text = serde_json::to_string(&anonymous(test, &interfaces, &names)).unwrap();
+        let identity = Identity {
+            interfaces: [
+                ("enp3s0", "virtio_net 0"),
+                ("br-acme", "bridge-1"),
+                ("wg+dmz", "wireguard-2"),
+                ("br", "bridge-3"),
+            ]
+            .map(|(name, stands)| (name.to_owned(), stands.to_owned()))
+            .to_vec(),
+            names: ["secrethost", "alice"].map(str::to_owned).to_vec(),
+            folders: vec!["/srv/big customer".to_owned()],
+        };
+        let text = serde_json::to_string(&anonymous(test, &identity)).unwrap();
         for secret in [
             "secrethost",
             "example.org",
@@ -110,11 +176,16 @@ mod tests {
             "203.0",
             "02:00",
             "192.0.2.7",
+            "acme",
+            "dmz",
+            "customer",
             "/home",
             "/root/x",
         ] {
             assert!(!text.contains(secret), "{secret}: {text}");
         }
-        assert!(text.contains("virtio_net 0") && text.contains("6.1"), "{text}");
+        for kept in ["virtio_net 0", "6.1", "/sys/class/net/virtio_net 0/queues", "/proc/sys/net", "bpf::probe"] {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
     }
 }

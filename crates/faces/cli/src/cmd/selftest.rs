@@ -1,6 +1,6 @@
 //! `evenkeel selftest`: a trial of evenkeel's needs and verbs on this machine.
 
-use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
+use std::{env, fs, path::PathBuf, sync::atomic::Ordering, time::Duration};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
         sys::interface::index(name).map_err(Failure::lacking)?;
     }
     let share = OutFile::open(args.share.as_deref(), "report")?;
-    let evenkeel = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    let evenkeel = env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
     let stop = stop_flag(Second::IsIgnored)?;
     let settings = selftest::Settings {
         evenkeel: &evenkeel,
@@ -74,14 +74,31 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
 fn shared(test: SelfTest) -> SelfTest {
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let names = std::iter::once(hostname.trim()).chain(people(&passwd)).map(str::to_owned).collect::<Vec<_>>();
+    // Users of LDAP and other directories are missing in passwd.
+    let variables = ["SUDO_USER", "USER", "LOGNAME"].map(|name| env::var(name).unwrap_or_default());
+    let users = people(&passwd).chain(variables.iter().map(String::as_str).filter(|user| *user != "root"));
     let interfaces = sys::interface::names().into_iter().enumerate().map(|(number, name)| {
         let driver = fs::read_link(format!("/sys/class/net/{name}/device/driver")).ok();
         let driver = driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
         let stands = format!("{}-{number}", driver.unwrap_or_else(|| "virtual".to_owned()));
         (name, stands)
     });
-    selftest::anonymous(test, &interfaces.collect::<Vec<_>>(), &names)
+    let identity = selftest::Identity {
+        interfaces: interfaces.collect(),
+        names: labels(hostname.trim()).chain(users).map(str::to_owned).collect(),
+        folders: [env::current_dir().ok(), Some(env::temp_dir())]
+            .into_iter()
+            .flatten()
+            .filter_map(|folder| folder.to_str().filter(|path| path.len() > 1).map(str::to_owned))
+            .collect(),
+    };
+    selftest::anonymous(test, &identity)
+}
+
+/// A hostname, its first label, and its domain.
+fn labels(hostname: &str) -> impl Iterator<Item = &str> {
+    let (label, domain) = hostname.split_once('.').unzip();
+    [Some(hostname), label, domain].into_iter().flatten()
 }
 
 /// Users of passwd(5) with numbers of people. Names of system users, such as `sys` and `mail`, are words of many messages.
@@ -101,5 +118,11 @@ mod tests {
     fn people_have_numbers_from_1000_on() {
         let passwd = "root:x:0:0::/root:/bin/sh\nsys:x:3:3::/dev:/bin/false\nalice:x:1000:1000::/home/alice:/bin/sh\nnobody:x:65534:65534::/:\n\n";
         assert_eq!(people(passwd).collect::<Vec<_>>(), ["alice"]);
+    }
+
+    #[test]
+    fn a_hostname_with_a_domain_has_three_names() {
+        assert_eq!(labels("gate.example.org").collect::<Vec<_>>(), ["gate.example.org", "gate", "example.org"]);
+        assert_eq!(labels("gate").collect::<Vec<_>>(), ["gate"]);
     }
 }
