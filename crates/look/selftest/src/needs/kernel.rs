@@ -55,7 +55,7 @@ pub(super) const NEEDS: &[Need] = &[
         verbs: &["shield", "route"],
         capabilities: BPF,
         trial: bpffs,
-        fix: "mount -t bpf bpf /sys/fs/bpf",
+        fix: "mount -t bpf -o mode=700 bpf /sys/fs/bpf",
     },
     Need {
         name: LAB,
