@@ -1,6 +1,6 @@
 //! On which CPU a thread runs, and before whom.
 
-use std::io;
+use std::{fs, io};
 
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -57,9 +57,28 @@ pub fn set_fifo(tid: u32, priority: i32) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// True for a thread of the kernel. Its name alone is no proof: any user can give it to a process.
+pub fn is_kernel_thread(pid: u32) -> bool {
+    /// PF_KTHREAD of include/linux/sched.h, in the seventh word after the name (proc_pid_stat(5)).
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name is in parentheses and may hold others.
+    let flags = stat.rsplit_once(')').and_then(|(_, words)| words.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernel_is_told_from_a_process() {
+        let own = std::process::id();
+        assert!(!is_kernel_thread(own) && !is_kernel_thread(u32::MAX));
+        // kthreadd, but for containers with numbers of their own.
+        let is_kthreadd = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n");
+        assert_eq!(is_kernel_thread(2), is_kthreadd);
+    }
 
     #[test]
     fn a_nice_thread_is_nice_alone() {

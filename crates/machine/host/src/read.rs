@@ -11,6 +11,7 @@ use model::{CpuSet, visible::visible_word};
 
 pub use answers::Answers;
 pub use irqs::parse_interrupts;
+use sys::affinity::is_kernel_thread;
 
 use crate::{
     picture::{FastPath, Host},
@@ -32,7 +33,9 @@ impl Host {
     /// Reads the whole picture. What an old kernel, a driver or a missing privilege does not tell is left out of the
     /// picture; only the lists of CPUs, of interfaces and of interrupts must be there.
     pub fn read(root: &Root) -> Result<Self, HostError> {
-        let processes = root.processes(|comm| comm == "irqbalance" || comm.starts_with("napi/"));
+        // Any user can give that name to a process.
+        let is_napi = |pid, comm: &str| comm.starts_with("napi/") && (!root.is_live() || is_kernel_thread(pid));
+        let processes = root.processes(|pid, comm| comm == "irqbalance" || is_napi(pid, comm));
         let irqbalance_pid = processes.iter().find(|(_, comm)| comm == "irqbalance").map(|(pid, _)| *pid);
         let cpus = cpus::read(root)?;
         let (irqs, garbled_irqs) = irqs::read(root)?;

@@ -232,9 +232,9 @@ impl Root {
             .is_some_and(|file| file.permissions().mode() & 0o222 == 0)
     }
 
-    /// The processes whose name (`proc/PID/comm`) `wanted` accepts, by ascending id. A recording keeps only those: the
+    /// The processes whose number and name (`proc/PID/comm`) `wanted` accepts, by ascending id. A recording keeps only those: the
     /// other processes of a machine are nobody's business.
-    pub fn processes(&self, wanted: impl Fn(&str) -> bool) -> Vec<(u32, String)> {
+    pub fn processes(&self, wanted: impl Fn(u32, &str) -> bool) -> Vec<(u32, String)> {
         // A recording is asked only for the processes that count.
         let all = if self.is_live() { Self::live() } else { self.clone() };
         let mut found: Vec<(u32, String)> = all
@@ -243,7 +243,7 @@ impl Root {
             .iter()
             .filter_map(|name| name.parse::<u32>().ok())
             .filter_map(|pid| Some((pid, all.read_trimmed(&format!("proc/{pid}/comm")).ok()?)))
-            .filter(|(_, comm)| wanted(comm))
+            .filter(|(pid, comm)| wanted(*pid, comm))
             .collect();
         found.sort_unstable();
         for (pid, comm) in &found {

@@ -1,6 +1,10 @@
 //! The live machine, its copy, and what the copy says again.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    process::{Command, Stdio},
+};
 
 use host::{Host, Root, snapshot::Snapshot};
 
@@ -17,6 +21,21 @@ fn still(mut host: Host) -> Host {
     // Other tests make and remove interfaces meanwhile.
     host.nics.retain(|nic| nic.bus.is_some() || nic.name == "lo");
     host
+}
+
+#[test]
+fn a_process_with_the_name_of_a_receive_thread_is_none() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "printf napi/lo-1 > /proc/$$/comm; read line"]).stdin(Stdio::piped());
+    let mut named = shell.spawn().unwrap();
+    let comm = format!("proc/{}/comm", named.id());
+    testbed::wait("it has the name", || fs::read_to_string(format!("/{comm}")).is_ok_and(|name| name == "napi/lo-1\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine.tar");
+    Snapshot::take().unwrap().save(&file).unwrap();
+    assert!(!Root::open(&file).unwrap().exists(&comm));
+    drop(named.stdin.take());
+    named.wait().unwrap();
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn napi_instances_and_their_threads_are_listed() {
         let id = nic.napis[0].id;
         // Without the kernel's list, the names of the threads tell.
         let thread = format!("napi/ekhost0-{id}");
-        assert!(Root::live().processes(|comm| comm == thread).len() == 1);
+        assert!(Root::live().processes(|_, comm| comm == thread).len() == 1);
     });
 }
 

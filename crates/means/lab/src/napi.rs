@@ -12,6 +12,7 @@ use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
 };
+use sys::affinity::is_kernel_thread;
 
 use crate::LabError;
 
@@ -97,10 +98,10 @@ fn threads_of(interface: &str) -> Vec<i32> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let comm = fs::read_to_string(Path::new("/proc").join(entry.file_name()).join("comm")).ok()?;
             let id = comm.trim_end().strip_prefix(&prefix)?.parse().ok()?;
-            Some((id, pid))
+            is_kernel_thread(pid).then_some((id, pid.cast_signed()))
         })
         .collect();
     found.sort_unstable();

@@ -103,7 +103,7 @@ pub type Process = (u32, String);
 
 /// The running processes of [`WRITERS`].
 pub fn writers() -> Vec<Process> {
-    Root::live().processes(|comm| WRITERS.iter().any(|(name, ..)| *name == comm))
+    Root::live().processes(|_, comm| WRITERS.iter().any(|(name, ..)| *name == comm))
 }
 
 /// The likely writer of a setting: the first running program of [`WRITERS`] with its kind. The kernel keeps no record of writers.

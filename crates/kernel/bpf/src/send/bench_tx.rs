@@ -14,7 +14,11 @@ use std::{
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 use sys::interface::index;
-use sys::{affinity::set_nice, interrupt::InterruptibleThread, map_mmap::SharedMemory};
+use sys::{
+    affinity::{is_kernel_thread, set_nice},
+    interrupt::InterruptibleThread,
+    map_mmap::SharedMemory,
+};
 
 use crate::{
     link::XdpError,
@@ -187,8 +191,9 @@ fn ring(map: &MapMut<'_>, cpu: u32, frames: u32, program: BorrowedFd<'_>) -> Res
 
 fn kernel_thread(name: &str) -> Option<u32> {
     let is_it = |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
-    let found = fs::read_dir("/proc").ok()?.flatten().find(|entry| is_it(&entry.path()))?;
-    found.file_name().to_str()?.parse().ok()
+    let found = fs::read_dir("/proc").ok()?.flatten().filter(|entry| is_it(&entry.path()));
+    let mut pids = found.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid| is_kernel_thread(*pid))
 }
 
 /// The event that the run's watch waits for.

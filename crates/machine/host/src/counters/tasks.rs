@@ -34,7 +34,7 @@ pub struct ProcessTime {
 /// All threads by their numbers. Those that end meanwhile, and what may not be seen, are left out.
 pub fn task_times(root: &Root) -> BTreeMap<u32, TaskTime> {
     let mut tasks = BTreeMap::new();
-    for (pid, process) in root.processes(|_| true) {
+    for (pid, process) in root.processes(|_, _| true) {
         for tid in root.list(&format!("proc/{pid}/task")).unwrap_or_default() {
             let Ok(tid) = tid.parse::<u32>() else { continue };
             let read = |file: &str| root.read(&format!("proc/{pid}/task/{tid}/{file}")).ok();
