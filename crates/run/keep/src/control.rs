@@ -1,19 +1,9 @@
 //! Commands to the process that keeps.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
 use serde::{Deserialize, Serialize};
 use serve::{control, lost};
 
 use crate::{KeepError, home, status::Status};
-
-/// The end of the process is looked for this often.
-const END_PERIOD: Duration = Duration::from_millis(20);
-/// A process that was told to end may take so long to.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -41,14 +31,13 @@ pub fn ask(command: Command) -> Result<Option<Status>, KeepError> {
 /// Ends the process; returns once it has ended, whether there was one.
 ///
 /// # Errors
-/// As [`ask`].
+/// As [`ask`]; it does not end.
 pub fn stop() -> Result<bool, KeepError> {
+    let home = home::here();
+    let before = home.holder().map(|(pid, _)| pid);
     if ask(Command::Stop)?.is_none() {
         return Ok(false);
     }
-    let begun = Instant::now();
-    while home::here().socket().exists() && begun.elapsed() < END_TIMEOUT {
-        thread::sleep(END_PERIOD);
-    }
+    home.hold_after(before.as_deref())?;
     Ok(true)
 }

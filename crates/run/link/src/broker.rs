@@ -17,7 +17,6 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -51,8 +50,6 @@ const POLL_PERIOD: Duration = Duration::from_millis(20);
 const LIST_PERIOD: Duration = Duration::from_millis(200);
 /// Time between two updates of an unchanged list, from which silent nodes time out.
 const LIST_IDLE_PERIOD: Duration = Duration::from_secs(1);
-/// Time to wait for the exit of a broker.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters shown of a message of another node.
 const MESSAGE_CHARS_MAX: usize = 200;
 /// Time between two hellos to all nodes.
@@ -101,20 +98,15 @@ pub fn ask(command: &Command) -> Result<Answer, LinkError> {
 /// # Errors
 /// [`LinkError::NoBroker`] if there is none; it does not exit.
 pub fn stop() -> Result<(), LinkError> {
+    let paths = Paths::here();
+    let before = paths.holder();
     match ask(&Command::Stop) {
         Err(LinkError::Serve(silent @ ServeError::Silent { .. })) => {
             serve::control::end_silent(silent)?;
         }
         answer => drop(answer?),
     }
-    let stopped = Instant::now();
-    // Its lock is free once it is gone.
-    loop {
-        match Paths::here().lock() {
-            Err(LinkError::Serves { .. }) if stopped.elapsed() < STOP_TIMEOUT => thread::sleep(POLL_PERIOD),
-            lock => return lock.map(drop),
-        }
-    }
+    paths.lock_after(before.as_deref()).map(drop)
 }
 
 /// Settings of a broker.

@@ -1,10 +1,5 @@
 //! Commands to the process that runs a router.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
 use model::{
     CpuSet,
     route::{RouteMode, RouteStatus},
@@ -14,11 +9,6 @@ use serde::{Deserialize, Serialize};
 use serve::{ServeError, control, lost};
 
 use crate::{RouteError, home, pinned, rules::Reloaded};
-
-/// The end of a router is looked for this often.
-const END_PERIOD: Duration = Duration::from_millis(50);
-/// A router that was asked to end may take so long to.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
@@ -62,7 +52,6 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
 pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
     let mut killed = None;
     let before = home::here().holder().map(|(pid, _)| pid);
-    let begun = Instant::now();
     let answer = match ask(&Command::Stop) {
         // No process runs, but pinned rules do, or there are files of a killed router.
         Err(RouteError::NotRunning) if !pinned::interfaces().is_empty() || home::here().is_left() => Answer::Done,
@@ -73,18 +62,10 @@ pub fn stop() -> Result<(Answer, Option<u32>), RouteError> {
         answer => answer?,
     };
     // A router that starts meanwhile takes over the pinned rules. A router that was asked to end holds its lock until its end.
-    loop {
-        match home::hold(&home::here()) {
-            Ok(_held) => return pinned::unpin().map(|_| (answer, killed)),
-            Err(RouteError::AlreadyRunning { pid }) if before.as_ref() != Some(&pid) => return Ok((answer, killed)),
-            Err(RouteError::AlreadyRunning { .. }) if begun.elapsed() < END_TIMEOUT => thread::sleep(END_PERIOD),
-            Err(RouteError::AlreadyRunning { pid }) => {
-                let pid = pid.parse().ok();
-                return Err(ServeError::Silent { path: home::here().socket(), pid }.into());
-            }
-            Err(error) => return Err(error),
-        }
+    if let Some(_held) = home::here().hold_after(before.as_deref()).map_err(home::refused)? {
+        pinned::unpin()?;
     }
+    Ok((answer, killed))
 }
 
 /// Result of a reload, in words.

@@ -33,11 +33,14 @@ pub(crate) fn all() -> Vec<Home> {
 /// # Errors
 /// Another process has it; the folder cannot be made or is somebody else's.
 pub fn hold(home: &Home) -> Result<RouteHome, RouteError> {
-    match home.hold() {
-        Ok(held) => Ok(RouteHome(held)),
-        Err(HomeError::Held { pid }) => Err(RouteError::AlreadyRunning { pid }),
-        Err(HomeError::Folder { source, .. }) => Err(RouteError::System { operation: "make /run/evenkeel", source }),
-        Err(HomeError::Serve(error)) => Err(error.into()),
+    home.hold().map(RouteHome).map_err(refused)
+}
+
+pub(crate) fn refused(error: HomeError) -> RouteError {
+    match error {
+        HomeError::Held { pid } => RouteError::AlreadyRunning { pid },
+        HomeError::Folder { source, .. } => RouteError::System { operation: "make /run/evenkeel", source },
+        HomeError::Serve(error) => error.into(),
     }
 }
 

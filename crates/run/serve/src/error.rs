@@ -17,6 +17,8 @@ pub enum ServeError {
     NotRoot { path: PathBuf },
     #[error("process {pid} holds {}", path.display())]
     Locked { path: PathBuf, pid: String },
+    #[error("process {pid} was told to end and still runs: wait, or end it with `kill -9 {pid}`")]
+    StillRuns { pid: String },
     #[error("{} does not answer: it hangs or was stopped. End it with `kill -9 {}`", process_name(*pid, path), number(*pid))]
     Silent { path: PathBuf, pid: Option<u32> },
     #[error(

@@ -6,7 +6,8 @@ use std::{
     ops::Deref,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use sys::owner::trusted_folder;
@@ -19,6 +20,10 @@ use crate::{
 
 /// The lock is taken at most this often while others remove the folder.
 const TRIES_MAX: u32 = 16;
+/// An instance that was told to end may take so long to.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Its end is looked for this often.
+const END_PERIOD: Duration = Duration::from_millis(20);
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SOCKET: &str = "control";
 /// Suffix of a file that is written before it replaces another.
@@ -138,6 +143,27 @@ impl Home {
         self.lock().map(|lock| HeldHome { home: self.clone(), lock })
     }
 
+    /// As [`Home::hold`], once process `before`, which was told to end, has ended. None: another one has begun since.
+    ///
+    /// # Errors
+    /// [`ServeError::StillRuns`] after five seconds; the folder is not to be had.
+    pub fn hold_after(&self, before: Option<&str>) -> Result<Option<HeldHome>, HomeError> {
+        self.hold_within(END_TIMEOUT, before)
+    }
+
+    fn hold_within(&self, timeout: Duration, before: Option<&str>) -> Result<Option<HeldHome>, HomeError> {
+        let begun = Instant::now();
+        loop {
+            match self.hold() {
+                Ok(held) => return Ok(Some(held)),
+                Err(HomeError::Held { pid }) if before != Some(&pid) => return Ok(None),
+                Err(HomeError::Held { .. }) if begun.elapsed() < timeout => thread::sleep(END_PERIOD),
+                Err(HomeError::Held { pid }) => return Err(ServeError::StillRuns { pid }.into()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Takes the lock of an instance that was killed: its file is there, and nobody holds it.
     pub fn hold_left(&self) -> Option<HeldHome> {
         trusted_folder(&self.folder).ok()?;
@@ -223,7 +249,7 @@ impl HomeError {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::fs::symlink, thread};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -243,6 +269,26 @@ mod tests {
         assert_eq!(Home::all(KIND, root.path()).unwrap(), [("7".to_owned(), home.clone())]);
         drop(held);
         assert!(!home.folder().exists() && root.path().exists());
+    }
+
+    #[test]
+    fn the_end_of_an_instance_is_waited_for_and_one_that_stays_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Home::new(KIND, root.path(), "a");
+        let held = home.hold().unwrap();
+        let (pid, _) = home.holder().unwrap();
+        let stays = home.hold_within(END_PERIOD, Some(&pid)).unwrap_err().to_string();
+        assert!(stays.contains(&format!("process {pid} ")) && stays.contains(&format!("`kill -9 {pid}`")), "{stays}");
+        assert!(home.hold_after(Some("1")).unwrap().is_none(), "the next one runs");
+        let next = thread::scope(|scope| {
+            let next = scope.spawn(|| home.hold_after(Some(&pid)));
+            thread::sleep(5 * END_PERIOD);
+            assert!(!next.is_finished(), "it still runs");
+            drop(held);
+            next.join().unwrap()
+        });
+        assert!(next.unwrap().is_some_and(|next| is_at(&next.lock, &home.lock_file())));
+        assert!(home.hold_after(None).unwrap().is_some(), "nobody runs");
     }
 
     #[test]

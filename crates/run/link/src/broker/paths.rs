@@ -73,15 +73,25 @@ impl Paths {
     pub fn lock(&self) -> Result<Held, LinkError> {
         // Others may read what a broker writes, and nobody but root may change it.
         umask(Mode::from_bits_truncate(0o022));
-        let home = self.0.hold().map_err(|error| match error {
-            HomeError::Held { pid } => LinkError::Serves { pid },
-            HomeError::Folder { source, .. } => {
-                LinkError::System { operation: "make a folder in /run/evenkeel-link", source }
-            }
-            HomeError::Serve(error) => error.into(),
-        })?;
+        let home = self.0.hold().map_err(refused)?;
         clear_dead();
-        Ok(Held { paths: self.clone(), _home: home })
+        Ok(self.held(home))
+    }
+
+    /// Takes the lock once the broker that had it before has ended; none: another one has begun.
+    pub(super) fn lock_after(&self, before: Option<&str>) -> Result<Option<Held>, LinkError> {
+        let home = self.0.hold_after(before).map_err(refused)?;
+        clear_dead();
+        Ok(home.map(|home| self.held(home)))
+    }
+
+    fn held(&self, home: HeldHome) -> Held {
+        Held { paths: self.clone(), _home: home }
+    }
+
+    /// The process that holds the lock.
+    pub(super) fn holder(&self) -> Option<String> {
+        self.0.holder().map(|(pid, _)| pid)
     }
 
     fn all() -> impl Iterator<Item = Self> {
@@ -113,12 +123,22 @@ impl Paths {
         if self.is_left() {
             let home = if self.0.lock_file().exists() { self.0.hold_left() } else { self.0.hold().ok() };
             // It removes the files when it is dropped.
-            drop(home.map(|home| Held { paths: self.clone(), _home: home }));
+            drop(home.map(|home| self.held(home)));
         }
         if is_gone {
             let _ = fs::remove_file(self.next_block());
             let _ = fs::remove_dir(self.0.folder());
         }
+    }
+}
+
+fn refused(error: HomeError) -> LinkError {
+    match error {
+        HomeError::Held { pid } => LinkError::Serves { pid },
+        HomeError::Folder { source, .. } => {
+            LinkError::System { operation: "make a folder in /run/evenkeel-link", source }
+        }
+        HomeError::Serve(error) => error.into(),
     }
 }
 
