@@ -3,12 +3,13 @@
 use std::{
     fs::{self, DirBuilder, File},
     io::{self, Read},
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
 
 use host::file;
+use nix::fcntl::OFlag;
 use sys::owner;
 
 use crate::{
@@ -142,15 +143,22 @@ impl Folder {
         if let Some(problem) = clash::beside(&file, &others) {
             return Err(KeepError::Intent(problem));
         }
-        match self.text(name) {
+        match self.text(name)? {
             Some(text) if is_edited(&text) => Err(KeepError::Edited { path }),
             _ => Ok(file),
         }
     }
 
     /// The text of a file; none: it is not there.
-    pub fn text(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.file(name)).ok()
+    fn text(&self, name: &str) -> Result<Option<String>, KeepError> {
+        let path = self.file(name);
+        match open(&path).and_then(io::read_to_string) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // No command writes such bytes.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(KeepError::Edited { path }),
+            Err(source) => Err(KeepError::Folder { operation: "read", path, source }),
+        }
     }
 
     /// Writes a file. Returns the text that it had before, if it was there.
@@ -158,7 +166,7 @@ impl Folder {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, file: &IntentFile) -> Result<Option<String>, KeepError> {
-        let before = self.text(&file.name);
+        let before = self.text(&file.name)?;
         let failed = |source| KeepError::Folder { operation: "make the folder", path: self.0.clone(), source };
         DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&self.0).map_err(failed)?;
         self.put(&file.name, &file.text)?;
@@ -212,15 +220,24 @@ fn is_edited(text: &str) -> bool {
     text.lines().skip(1).any(|line| line.contains('#')) || !toml::from_str(text).is_ok_and(is_written)
 }
 
+/// Opens a plain file. A pipe is not waited for.
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no plain file")),
+    }
+}
+
 fn read(path: &Path) -> Result<String, String> {
     let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
-    let file = File::open(path).map_err(failed)?;
+    let file = open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     owner::trusted(path, &meta).map_err(|why| {
         format!("{why}; what is kept is root's to say: chown root:root and chmod 644 {}", path.display())
     })?;
-    if !meta.is_file() || meta.len() > FILE_BYTES_MAX {
-        return Err(format!("{} is no plain file of at most 1 MiB", path.display()));
+    if meta.len() > FILE_BYTES_MAX {
+        return Err(format!("{} has more than 1 MiB", path.display()));
     }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;

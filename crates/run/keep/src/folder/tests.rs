@@ -1,6 +1,8 @@
 //! Files that are read, refused and written.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, sync::mpsc, thread, time::Duration};
+
+use nix::{sys::stat::Mode, unistd::mkfifo};
 
 use super::*;
 use crate::intent::{Pattern, Spread};
@@ -88,6 +90,35 @@ fn what_others_can_write_is_refused() {
     assert!(files.good.is_empty() && files.bad[0].problem.contains("chmod 644"), "{files:?}");
     fs::set_permissions(etc.folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     assert!(matches!(etc.folder.read(check), Err(KeepError::Folder { .. })));
+}
+
+#[test]
+fn what_is_no_text_is_not_overwritten() {
+    let etc = etc(&[]);
+    let text = b"# caf\xe9\n[[spread]]\n";
+    fs::write(etc.folder.file("all"), text).unwrap();
+    let intents = Intents { spread: vec![Spread::default()], ..Intents::default() };
+    assert!(matches!(etc.folder.prepare("all", &intents, check), Err(KeepError::Edited { .. })));
+    fs::create_dir(etc.folder.file("other")).unwrap();
+    assert!(matches!(etc.folder.prepare("other", &intents, check), Err(KeepError::Folder { .. })));
+    assert_eq!(fs::read(etc.folder.file("all")).unwrap(), text);
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let etc = etc(&[("good", "[[doctor]]\nchecks = [\"rings\"]\n")]);
+    mkfifo(&etc.folder.file("pipe"), Mode::from_bits_truncate(0o644)).unwrap();
+    let (to, answers) = mpsc::channel();
+    let folder = etc.folder.clone();
+    thread::spawn(move || {
+        let intents = Intents { spread: vec![Spread::default()], ..Intents::default() };
+        to.send((folder.read(check), folder.prepare("pipe", &intents, check))).unwrap();
+    });
+    let (files, prepared) = answers.recv_timeout(Duration::from_secs(10)).expect("no wait for a writer");
+    let files = files.unwrap();
+    assert_eq!(files.good.len(), 1);
+    assert!(files.bad[0].problem.contains("pipe.toml: it is no plain file"), "{files:?}");
+    assert!(matches!(prepared, Err(KeepError::Folder { .. })));
 }
 
 #[test]
