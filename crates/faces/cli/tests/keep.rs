@@ -7,7 +7,7 @@ mod bed;
 #[path = "keep/with_it.rs"]
 mod with_it;
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use assert_cmd::cargo::CommandCargoExt;
 use bed::{Kept, events};
@@ -28,6 +28,20 @@ fn once_makes_what_a_file_asks_for_and_off_takes_it_back() {
     assert_eq!(kept.status()["files"][0]["state"], "kept");
     assert_eq!(kept.status()["schema"], "evenkeel.keep.status/1");
     ended(&kept.run("keep off spread-ekk0"), 0);
+    assert_eq!(kept.rps("ekk0"), before);
+    refused(&kept.run("keep off spread-ekk0"), 2, &["spread-ekk0.toml"]);
+}
+
+#[test]
+fn off_takes_back_what_was_set_for_a_file_that_is_gone() {
+    let Some(kept) = Kept::new("keepg") else { return };
+    let before = kept.rps("ekk0");
+    ended(&kept.run("spread apply ekk0 --rps on --keep"), 0);
+    fs::remove_file(kept.file("spread-ekk0")).unwrap();
+    assert_ne!(kept.rps("ekk0"), before);
+    refused(&kept.run("keep off spread-ekk0 --leave"), 2, &["spread-ekk0.toml"]);
+    let said = ended(&kept.run("keep off spread-ekk0"), 0);
+    assert!(said.contains("spread-ekk0.toml was removed before"), "{said}");
     assert_eq!(kept.rps("ekk0"), before);
     refused(&kept.run("keep off spread-ekk0"), 2, &["spread-ekk0.toml"]);
 }

@@ -32,6 +32,14 @@ pub(crate) fn sessions(journal: &Journal, name: Option<&str>) -> Result<Vec<Sess
     Ok(found)
 }
 
+/// True if changes stand that were made for the file of that name, which may be gone.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn stands(journal: &Journal, name: &str) -> Result<bool, KeepError> {
+    Ok(!sessions(journal, Some(name))?.is_empty())
+}
+
 /// Undoes the sessions of one file or of all, newest first. The reports name settings that another program has written, which stay.
 ///
 /// # Errors

@@ -162,9 +162,14 @@ fn off(args: &OffArgs) -> Result<Outcome, Failure> {
     let mut lines = Lines::default();
     match &args.name {
         Some(name) => {
-            args.etc.folder().remove(name)?;
+            let done = match args.etc.folder().remove(name) {
+                Err(KeepError::NoSuchFile { .. }) if !args.leave && off::stands(&args.state.journal(), name)? => {
+                    "was removed before"
+                }
+                removed => removed.map(|()| "is removed")?,
+            };
             told()?;
-            lines.print(format_args!("{} is removed", args.etc.folder().file(name).display()));
+            lines.print(format_args!("{} {done}", args.etc.folder().file(name).display()));
         }
         None if control::stop()? => lines.print("The process that kept has ended; the files stay. If a unit runs it, the next boot starts it again: systemctl disable evenkeel-keep"),
         None => lines.print("No process keeps here; the files stay."),
