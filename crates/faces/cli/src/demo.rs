@@ -3,6 +3,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 #![allow(dead_code, reason = "the modules are those of evenkeel, and the demo needs a part of each")]
 
+mod bar;
 #[path = "cmd/measure/demo.rs"]
 mod demo;
 mod dry_run;

@@ -1,8 +1,8 @@
 //! Verbs that measure for long: they stop at a signal, and show progress on stderr.
 
-use std::{fmt::Display, time::Duration};
+use std::fmt::Display;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::{schema::Document, units::duration_words};
 use report::PageError;
 use rig::{
@@ -13,6 +13,7 @@ use serde::Serialize;
 use sys::privilege::Capability;
 
 use crate::{
+    bar::{begin_step, steps_bar},
     failure::{Failure, Outcome, note, print},
     results::{OutFile, json_text},
     signals::{Second, stop_flag},
@@ -95,9 +96,7 @@ impl Progress for Bar {
     fn begin(&mut self, step: &Step) {
         let left = step.left_s.map_or_else(String::new, |s| format!(", {} left", duration_words(s)));
         self.step.clone_from(&step.name);
-        self.bar.set_length(step.of as u64);
-        self.bar.set_position(step.number as u64 - 1);
-        self.bar.set_message(format!("{}{left}", step.name));
+        begin_step(&self.bar, step.number, step.of, format!("{}{left}", step.name));
         if self.bar.is_hidden() {
             note(format_args!("{}/{} {}{left}", step.number, step.of, step.name));
         }
@@ -120,16 +119,6 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
-}
-
-/// A bar for steps whose number is not known yet.
-fn steps_bar() -> ProgressBar {
-    let bar = ProgressBar::new(1);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
-        bar.set_style(style);
-    }
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }
 
 /// Prints the text and writes the page. What was measured is not lost when one of these ways out is shut.

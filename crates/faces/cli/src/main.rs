@@ -4,6 +4,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod args;
+mod bar;
 mod cmd;
 #[cfg(test)]
 mod conventions;
