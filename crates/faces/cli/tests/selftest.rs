@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     process::{Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use nix::sys::signal::Signal;
@@ -214,6 +215,30 @@ fn a_report_is_not_written_through_the_link_of_another_user() {
     let output = Command::new(EVENKEEL).args(["selftest", "--share"]).arg(&share).output().unwrap();
     refused(&output, 2, &["share.json", "link"]);
     assert_eq!(fs::read_to_string(&ours).unwrap(), "kept");
+}
+
+#[test]
+fn a_terminal_shows_the_trial_that_runs_until_the_last_has_ended() {
+    let Some(()) = privileged() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let answer = folder.path().join("answer");
+    let line = format!("exec '{EVENKEEL}' selftest --timeout 1ms --json >'{}'", answer.display());
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--command", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    let seen = String::from_utf8_lossy(&script.output().expect("script starts").stdout).into_owned();
+    assert!(seen.contains("CAP_NET_ADMIN"), "{seen:?}");
+    let erased = seen.rfind("\u{1b}[2K").expect("an erased line");
+    assert!(!seen[erased..].contains('/'), "{seen:?}");
+    let rows: Value = serde_json::from_str(&fs::read_to_string(answer).unwrap()).unwrap();
+    assert!(rows["rows"].is_array());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_trials() {
+    let began = Instant::now();
+    let output = Command::new(EVENKEEL).args(["selftest", "--share", "/nowhere/report.json"]).output().unwrap();
+    refused(&output, 2, &["/nowhere/report.json", "does not exist"]);
+    assert!(output.stdout.is_empty() && began.elapsed() < Duration::from_secs(5), "{}", printed(&output));
 }
 
 #[test]

@@ -1,32 +1,29 @@
 //! Properties of an interface's driver.
 
-use std::time::Instant;
-
-use model::selftest::{Group, Row};
+use model::selftest::Group;
 use sys::ethtool::Ethtool;
 
-use crate::trial::{Tried, row, words};
+use crate::trial::{Trial, Tried, words};
 
 /// The name of a property, the verbs that use it, and the function that reads it.
 type Property = (&'static str, &'static [&'static str], fn(&str) -> Result<Tried, String>);
 
-/// Reads each property.
-pub(crate) fn rows(interface: &str) -> Vec<Row> {
-    let trials: [Property; 7] = [
-        ("driver", &[], driver),
-        ("queues", &["spread", "capture", "route"], queues),
-        ("ring", &["doctor"], ring),
-        ("RSS", &["spread"], rss),
-        ("XDP in the driver", &["shield", "route", "link", "capture"], native),
-        ("frames by XDP redirect", &["route", "gen"], redirect),
-        ("AF_XDP without a copy", &["capture"], zero_copy),
-    ];
-    let one = |(name, verbs, trial): &Property| {
-        let began = Instant::now();
-        let tried = trial(interface).unwrap_or_else(|why| Tried::fails(why, "check that its driver is loaded"));
-        row(Group::Interface, name, verbs, tried, began)
+const PROPERTIES: [Property; 7] = [
+    ("driver", &[], driver),
+    ("queues", &["spread", "capture", "route"], queues),
+    ("ring", &["doctor"], ring),
+    ("RSS", &["spread"], rss),
+    ("XDP in the driver", &["shield", "route", "link", "capture"], native),
+    ("frames by XDP redirect", &["route", "gen"], redirect),
+    ("AF_XDP without a copy", &["capture"], zero_copy),
+];
+
+pub(crate) fn trials(interface: &str) -> impl Iterator<Item = Trial<'_>> {
+    let failed = |why| Tried::fails(why, "check that its driver is loaded");
+    let one = move |(name, verbs, read): Property| {
+        Trial::new(Group::Interface, name, verbs, move || read(interface).unwrap_or_else(failed))
     };
-    trials.iter().map(one).collect()
+    PROPERTIES.into_iter().map(one)
 }
 
 fn asked<T>(

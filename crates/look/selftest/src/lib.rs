@@ -19,6 +19,7 @@ use std::{
 use bed::Bed;
 use model::selftest::SelfTest;
 pub use share::{Identity, anonymous};
+use trial::Trial;
 
 /// The timeout of one verb is this part of the timeout of all trials.
 const VERB_SHARE: u32 = 4;
@@ -64,8 +65,18 @@ impl Place<'_> {
     }
 }
 
-/// Runs all trials. Of the interface, properties are read and nothing is changed.
-pub fn run(settings: &Settings<'_>) -> SelfTest {
+/// The trial that is next, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step<'a> {
+    pub name: &'a str,
+    /// The number, from 1.
+    pub number: usize,
+    /// The number of trials.
+    pub of: usize,
+}
+
+/// Runs all trials. Of the interface, properties are read and nothing is changed. `begin` is called before each trial.
+pub fn run(settings: &Settings<'_>, mut begin: impl FnMut(Step<'_>)) -> SelfTest {
     let &Settings { evenkeel, interface, timeout, stop } = settings;
     let began = Instant::now();
     let user_namespace = is_user_namespace(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default());
@@ -79,9 +90,14 @@ pub fn run(settings: &Settings<'_>) -> SelfTest {
         stop,
         user_namespace,
     };
-    let mut rows = needs::rows(&place);
-    rows.extend(interface.into_iter().flat_map(driver::rows));
-    rows.extend(verbs::rows(&place));
+    let driver = interface.into_iter().flat_map(driver::trials);
+    let trials: Vec<Trial<'_>> = needs::trials(&place).chain(driver).chain(verbs::trials(&place)).collect();
+    let of = trials.len();
+    let mut rows = Vec::new();
+    for (at, trial) in trials.into_iter().enumerate() {
+        begin(Step { name: &trial.name, number: at + 1, of });
+        rows.push((trial.run)());
+    }
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     SelfTest {
         timestamp: host::machine::now(),

@@ -5,14 +5,12 @@ mod packets;
 mod programs;
 mod xdp;
 
-use std::time::Instant;
-
-use model::selftest::{Group, Row};
+use model::selftest::Group;
 use sys::privilege::{Capability, require};
 
 use crate::{
     Place,
-    trial::{BE_ROOT, Need, Tried, row},
+    trial::{BE_ROOT, Need, Trial, Tried},
 };
 
 /// The capabilities, with the verbs that need them.
@@ -25,18 +23,16 @@ const CAPABILITIES: [(Capability, &[&str]); 6] = [
     (Capability::CAP_DAC_OVERRIDE, &["capture", "spread"]),
 ];
 
-/// Tries all needs, in the order of the table.
-pub(crate) fn rows(place: &Place<'_>) -> Vec<Row> {
-    let capability = |(capability, verbs): &(Capability, &[&str])| {
-        let began = Instant::now();
-        let name = capability.to_string();
-        let tried = match require(name.as_str(), &[*capability]) {
+/// All needs, in the order of the table.
+pub(crate) fn trials<'a>(place: &'a Place<'_>) -> impl Iterator<Item = Trial<'a>> {
+    let capability = |(capability, verbs): &'static (Capability, &[&str])| {
+        let tries = move || match require(capability.to_string(), &[*capability]) {
             Ok(()) => Tried::works(""),
             Err(_) => Tried::fails("this process does not have it", BE_ROOT),
         };
-        row(Group::Needs, &name, verbs, tried, began)
+        Trial::new(Group::Needs, capability.to_string(), verbs, tries)
     };
     let needs = [kernel::NEEDS, xdp::NEEDS, packets::NEEDS, programs::NEEDS];
-    let needs = needs.iter().copied().flatten().map(|need: &Need| need.row(place));
-    CAPABILITIES.iter().map(capability).chain(needs).collect()
+    let need = move |need: &'static Need| Trial::new(Group::Needs, need.name, need.verbs, move || need.tried(place));
+    CAPABILITIES.iter().map(capability).chain(needs.into_iter().flatten().map(need))
 }

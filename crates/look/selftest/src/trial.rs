@@ -65,14 +65,12 @@ pub(crate) struct Need {
 
 impl Need {
     /// Runs the trial, unless a capability is missing or the time is over.
-    pub(crate) fn row(&self, place: &Place<'_>) -> Row {
-        let began = Instant::now();
-        let tried = match require(self.name, self.capabilities) {
+    pub(crate) fn tried(&self, place: &Place<'_>) -> Tried {
+        match require(self.name, self.capabilities) {
             Err(_) => Tried::untried(missing(self.capabilities), BE_ROOT),
             Ok(()) if place.time_is_over() => no_time(),
             Ok(()) => (self.trial)(place).unwrap_or_else(|reason| self.refused(place, reason)),
-        };
-        row(Group::Needs, self.name, self.verbs, tried, began)
+        }
     }
 
     fn refused(&self, place: &Place<'_>, reason: String) -> Tried {
@@ -90,6 +88,38 @@ impl Need {
     }
 }
 
+/// A row of the table, before its trial.
+pub(crate) struct Trial<'a> {
+    pub name: String,
+    pub run: Box<dyn FnOnce() -> Row + 'a>,
+}
+
+impl<'a> Trial<'a> {
+    pub(crate) fn new(
+        group: Group,
+        name: impl Into<String>,
+        verbs: &'a [&'a str],
+        tries: impl FnOnce() -> Tried + 'a,
+    ) -> Self {
+        let name = name.into();
+        let row_name = name.clone();
+        let run = move || {
+            let began = Instant::now();
+            let tried = tries();
+            Row {
+                group,
+                name: row_name,
+                verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
+                outcome: tried.outcome,
+                reason: tried.reason,
+                fix: tried.fix,
+                duration_s: began.elapsed().as_secs_f64(),
+            }
+        };
+        Self { name, run: Box::new(run) }
+    }
+}
+
 pub(crate) fn no_time() -> Tried {
     Tried::untried("the time was over", "run it again when the machine is less busy")
 }
@@ -98,18 +128,6 @@ fn missing(needed: &[Capability]) -> String {
     let missing = needed.iter().filter(|&&one| require("", &[one]).is_err());
     let names: Vec<String> = missing.map(ToString::to_string).collect();
     format!("it needs {}", names.join(", "))
-}
-
-pub(crate) fn row(group: Group, name: &str, verbs: &[&str], tried: Tried, began: Instant) -> Row {
-    Row {
-        group,
-        name: name.to_owned(),
-        verbs: verbs.iter().map(|&verb| verb.to_owned()).collect(),
-        outcome: tried.outcome,
-        reason: tried.reason,
-        fix: tried.fix,
-        duration_s: began.elapsed().as_secs_f64(),
-    }
 }
 
 /// The error in one line.

@@ -6,22 +6,20 @@ mod link;
 mod route;
 mod shield;
 
-use std::time::Instant;
-
-use model::selftest::{Group, Row};
+use model::selftest::Group;
 
 use crate::{
     Place,
     bed::Bed,
-    trial::{LAB_FIX, NO_LAB, Tried, no_time, row},
+    trial::{LAB_FIX, NO_LAB, Trial, Tried, no_time},
 };
 
 const FIX: &str = "see the needs above that do not work";
 
-type Trial = fn(&Place<'_>, &Bed) -> Result<Tried, String>;
+type Service = fn(&Place<'_>, &Bed) -> Result<Tried, String>;
 
 /// Trials of verbs that run until a signal.
-const SERVICES: [(&str, Trial); 5] = [
+const SERVICES: [(&str, Service); 5] = [
     ("shield, native", |place, bed| shield::filters(place, bed, "native")),
     ("shield, generic", |place, bed| shield::filters(place, bed, "generic")),
     ("shield, challenge", shield::challenges),
@@ -29,28 +27,29 @@ const SERVICES: [(&str, Trial); 5] = [
     ("link", link::carries),
 ];
 
-/// Runs the trial of each verb.
-pub(crate) fn rows(place: &Place<'_>) -> Vec<Row> {
-    let answers = answers::VERBS.iter().map(|verb| {
-        let without_lab = || verb.run_without_lab(place);
-        one(place, verb.name, |bed| verb.run(place, bed), without_lab)
+pub(crate) fn trials<'a>(place: &'a Place<'_>) -> impl Iterator<Item = Trial<'a>> {
+    let answers = answers::VERBS.iter().map(move |verb| {
+        let without_lab = move || verb.run_without_lab(place);
+        one(place, verb.name, move |bed| verb.run(place, bed), without_lab)
     });
     let untried = || Ok(Tried::untried(NO_LAB, LAB_FIX));
-    let services = SERVICES.iter().map(|(name, trial)| one(place, name, |bed| trial(place, bed), untried));
-    answers.chain(services).collect()
+    let services = SERVICES.iter().map(move |(name, run)| one(place, name, move |bed| run(place, bed), untried));
+    answers.chain(services)
 }
 
-fn one(
-    place: &Place<'_>,
+fn one<'a>(
+    place: &'a Place<'_>,
     name: &str,
-    trial: impl FnOnce(&Bed) -> Result<Tried, String>,
-    without_lab: impl FnOnce() -> Result<Tried, String>,
-) -> Row {
-    let began = Instant::now();
-    let tried = match place.bed() {
-        _ if place.time_is_over() => Ok(no_time()),
-        Ok(bed) => trial(bed),
-        Err(_) => without_lab(),
+    run: impl FnOnce(&Bed) -> Result<Tried, String> + 'a,
+    without_lab: impl FnOnce() -> Result<Tried, String> + 'a,
+) -> Trial<'a> {
+    let tries = move || {
+        let tried = match place.bed() {
+            _ if place.time_is_over() => Ok(no_time()),
+            Ok(bed) => run(bed),
+            Err(_) => without_lab(),
+        };
+        tried.unwrap_or_else(|why| Tried::fails(why, FIX))
     };
-    row(Group::Verbs, name, &[], tried.unwrap_or_else(|why| Tried::fails(why, FIX)), began)
+    Trial::new(Group::Verbs, name, &[], tries)
 }

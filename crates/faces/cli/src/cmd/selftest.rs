@@ -9,6 +9,7 @@ use report::{Look, selftest_text};
 
 use crate::{
     args::interface,
+    bar::{begin_step, steps_bar},
     failure::{Failure, Outcome, json, note, print, print_verdict},
     results::OutFile,
     signals::{Second, stop_flag},
@@ -51,7 +52,9 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<Outcome, Failure> {
         timeout: args.timeout,
         stop: &stop,
     };
-    let test = selftest::run(&settings);
+    let bar = steps_bar();
+    let test = selftest::run(&settings, |step| begin_step(&bar, step.number, step.of, step.name.to_owned()));
+    bar.finish_and_clear();
     if stop.load(Ordering::Relaxed) {
         note("evenkeel: interrupted. The namespaces and processes of the selftest are removed");
         return Ok(Outcome::Interrupted);
