@@ -1,4 +1,4 @@
-//! Keeping as a service: a look when a link changes, and each second.
+//! The service of `keep run`, which reads the machine when a link changes, and each second.
 
 use std::{
     fmt,
@@ -18,12 +18,12 @@ use crate::{
     status::{Event, Status},
 };
 
-/// The machine is read this often.
+/// Period of the readings of the machine.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
-/// A storm of link changes is answered at most this often.
+/// Shortest time between two readings while many links change.
 const LINK_PERIOD: Duration = Duration::from_millis(50);
 
-/// The process that keeps in a network namespace.
+/// The service of a network namespace.
 pub struct KeepService<P> {
     keeper: Keeper<P>,
     held: HeldHome,
@@ -31,7 +31,7 @@ pub struct KeepService<P> {
     reader: Reader,
     last_look: Instant,
     next_look: Instant,
-    /// The first link change that no look has seen.
+    /// The time of the first link change since the last reading.
     changed: Option<Instant>,
     reading: Duration,
     emit: Box<dyn FnMut(Event)>,
@@ -44,7 +44,7 @@ impl<P> fmt::Debug for KeepService<P> {
 }
 
 impl<P: Planner> KeepService<P> {
-    /// Listens to links, and carries out the files. `emit` gets the events.
+    /// Listens to changes of links, and applies the files. `emit` is called for each event.
     ///
     /// # Errors
     /// There is no netlink socket, or the journal cannot be read.
@@ -123,12 +123,12 @@ impl<P: Planner> Service for KeepService<P> {
 
     fn command(&mut self, command: Command, to: Sender<Answer>) -> Result<ControlFlow<()>, KeepError> {
         if command == Command::Reload {
-            // A verb may have made what its file keeps.
+            // A verb may have changed settings that its file keeps.
             self.keeper.recall()?;
             self.keeper.begin_anew();
             self.look()?;
         }
-        // The client may have gone.
+        // The client may have closed the connection.
         let _ = to.send(Answer(Box::new(self.status()?)));
         Ok(if command == Command::Stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }

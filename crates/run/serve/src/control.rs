@@ -245,7 +245,7 @@ fn listener_of(stream: &UnixStream) -> Option<u32> {
     u32::try_from(pid).ok().filter(|&pid| pid != 0)
 }
 
-/// The process that holds the lock beside a socket whose queue is full; none: nobody does, or it is in another PID namespace.
+/// The process that holds the lock beside a socket whose queue is full; none: no process of this PID namespace holds it.
 fn lock_holder(socket: &Path) -> Option<u32> {
     sys::lock_file::flock_holder(&socket.with_file_name(LOCK))
 }
@@ -264,10 +264,10 @@ fn converse<C: Serialize, A: DeserializeOwned>(mut stream: &UnixStream, command:
 /// to wait for that.
 ///
 /// # Errors
-/// No permission, or the process is not known from here; [`ServeError::Supervised`] if systemd would start it again.
+/// This process may not end it, or its number is unknown here; [`ServeError::Supervised`] if systemd would start it again.
 pub fn end_silent(silent: ServeError) -> Result<u32, ServeError> {
     let ServeError::Silent { path, pid: Some(pid) } = &silent else { return Err(silent) };
-    // Still the one that listens there: its number goes to nobody else while the connection is held, or its lock.
+    // While the connection or the lock is held, no other process has this number.
     let stream = connected(path);
     let listener = match &stream {
         Ok(stream) => listener_of(stream),

@@ -32,11 +32,11 @@ const PENDING_MAX: usize = 256;
 const TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 /// The end of the program is looked for this often.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
-/// Programs may hold up the end of their process so long at most.
+/// Limit on the time for which programs delay the end of their process.
 const DROP_TIMEOUT_MAX: Duration = Duration::from_secs(10);
-/// At the end of the process a program of a hook that nobody waits for may run this much longer.
+/// Time that programs of hooks in [`ENDING`] have at the end of the process.
 const GRACE: Duration = Duration::from_millis(500);
-/// A program that was asked to end by SIGTERM may take so long to.
+/// Time between SIGTERM and SIGKILL.
 const TERM_TIMEOUT: Duration = Duration::from_millis(500);
 /// The kernel takes so long at most to end a program that was killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ static ENDING: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 struct End(Arc<Mutex<Option<Instant>>>);
 
 impl End {
-    /// Has it end within `time`, unless it is to end earlier.
+    /// Sets the end to `time` from now, unless it is earlier already.
     fn within(&self, time: Duration) {
         let (mut end, new) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now() + time);
         *end = Some(end.map_or(new, |end| end.min(new)));
@@ -70,7 +70,7 @@ impl End {
     }
 }
 
-/// Ends the programs of hooks that [end on their own threads](Hook::let_end): they would outlive the process and their timeout.
+/// Ends the programs of hooks that [end on their own threads](Hook::let_end), which would otherwise outlive the process.
 pub(crate) fn end_all() {
     let hooks = std::mem::take(&mut *ENDING.lock().unwrap_or_else(PoisonError::into_inner));
     hooks.iter().for_each(|hook| hook.end.within(GRACE));
@@ -126,7 +126,7 @@ impl Hook {
         self.failures.try_iter()
     }
 
-    /// Ends it as dropping does, but on its own thread: nobody waits for a program that hangs, before the process ends.
+    /// Ends the hook on its own thread. Only the end of the process waits for a program that hangs.
     pub fn let_end(mut self) {
         self.end.within(self.timeout);
         let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,15 +136,15 @@ impl Hook {
         }
     }
 
-    /// Takes no more events; whether the thread has ended by then.
+    /// Takes no more events. Returns true if the thread has ended within `time`.
     fn has_ended_within(&mut self, time: Duration) -> bool {
         self.events.as_mut().is_none_or(|events| events.end(time))
     }
 }
 
 impl Drop for Hook {
-    /// Waits until the program has run for all events, all of them within one timeout and 10 s: a program that hangs each time would
-    /// otherwise hold up the end of the process for as many timeouts as events wait.
+    /// Waits until the program has run for all events, which together have one timeout, at most [`DROP_TIMEOUT_MAX`]. With a timeout for each a
+    /// program that hangs would delay the end of the process for too long.
     fn drop(&mut self) {
         let time = self.timeout.min(DROP_TIMEOUT_MAX);
         self.end.within(time);
@@ -198,12 +198,12 @@ fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
     }
 }
 
-/// Ends its group, which it leads: what it started goes with it.
+/// Ends the process group of `child`, with all programs that it started.
 fn end_group(child: &mut Child) {
     let group = Pid::from_raw(child.id().cast_signed());
     let _ = killpg(group, Signal::SIGTERM);
     let asked = Instant::now();
-    // It is waited for last: until then its number is no other group's.
+    // No wait removes the child before the last signal, so that no other group can have its number.
     let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     while asked.elapsed() < TERM_TIMEOUT && waitid(Id::Pid(group), look) == Ok(WaitStatus::StillAlive) {
         thread::sleep(POLL_PERIOD);

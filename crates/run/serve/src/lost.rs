@@ -1,4 +1,4 @@
-//! Processes that listen at a control socket whose file is gone: nobody can ask them.
+//! Processes that listen at a control socket whose file was removed, so that they cannot be asked.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,17 +17,18 @@ use crate::{
     home::{LOCK, SOCKET},
 };
 
-/// A process that ends removes its files some moments before its socket.
+/// Time that a process may take from the removal of its files to its end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_PERIOD: Duration = Duration::from_millis(20);
 /// Flag of a socket that listens, in /proc/net/unix (`__SO_ACCEPTCON`).
 const LISTENS: u64 = 1 << 16;
-/// The kernel's word behind the path of a file that was removed.
+/// The kernel's suffix of the path of a removed file.
 const DELETED: &str = " (deleted)";
 
-/// Says which process of this user still listens at `socket`, whose file or folder was removed; none: nobody, or the file is there.
+/// The error that names the process of this user which still listens at `socket` after its file or folder was removed; none: no process, or
+/// the file exists.
 ///
-/// The kernel has the name of a socket as long as the socket, whatever becomes of its file.
+/// The kernel keeps the name of a socket after the removal of its file.
 pub fn lost(socket: &Path) -> Option<ServeError> {
     let begun = Instant::now();
     loop {
@@ -42,7 +43,7 @@ pub fn lost(socket: &Path) -> Option<ServeError> {
     }
 }
 
-/// The folders below `root`, removed ones, at whose control sockets processes of this user still listen.
+/// The removed folders below `root` at whose control sockets processes of this user still listen.
 pub fn lost_folders(root: &Path) -> Vec<PathBuf> {
     let is_removed = |socket: &Path| {
         let is_control = socket.file_name().is_some_and(|name| name == SOCKET);
@@ -51,10 +52,10 @@ pub fn lost_folders(root: &Path) -> Vec<PathBuf> {
     holders(is_removed).into_keys().collect()
 }
 
-/// The folders of such sockets, each with the process of this user that listens there and holds the lock beside it. Who renames its folder has
-/// the lock elsewhere, and goes on to listen under the earlier name.
+/// The folders of control sockets for which `is_meant`, each with the process of this user that listens there and has the folder's lock open. A
+/// process that has renamed its folder has the lock under the new name and the socket under the old one, and is not among them.
 ///
-/// The table of sockets is no proof: any user can name one like that in a mount namespace, or put a line into a name.
+/// The table of sockets alone is no proof: any user can make a socket of that name in a mount namespace, or a name that contains a line.
 fn holders(is_meant: impl Fn(&Path) -> bool) -> BTreeMap<PathBuf, u32> {
     let mut sockets = HashMap::<PathBuf, HashSet<u64>>::new();
     for (socket, inode) in listening().filter(|(socket, _)| is_meant(socket)) {
@@ -79,7 +80,7 @@ fn listening() -> impl Iterator<Item = (PathBuf, u64)> {
     lines.filter_map(|line| parse(&String::from_utf8_lossy(&line)))
 }
 
-/// Reads a line such as `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/x`.
+/// Parses a line such as `0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/x`.
 fn parse(line: &str) -> Option<(PathBuf, u64)> {
     let (head, path) = line.split_once(" /")?;
     let words: Vec<&str> = head.split_whitespace().collect();
@@ -88,7 +89,7 @@ fn parse(line: &str) -> Option<(PathBuf, u64)> {
     listens.then_some((PathBuf::from(format!("/{path}")), inode.parse().ok()?))
 }
 
-/// The inodes of a process's sockets, and the folders whose lock it has open.
+/// The inodes of a process's sockets, and the folders whose locks it has open.
 fn descriptors(pid: u32) -> (HashSet<u64>, Vec<PathBuf>) {
     let (mut sockets, mut folders) = (HashSet::new(), Vec::new());
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
@@ -106,7 +107,7 @@ fn descriptors(pid: u32) -> (HashSet<u64>, Vec<PathBuf>) {
     (sockets, folders)
 }
 
-/// True if the descriptor is of a file of this user's, and not the lock that this process has just taken at that path.
+/// True if the file of the descriptor is this user's, and not the lock that this process has just taken at that path.
 fn is_lost(pid: u32, descriptor: &Path, lock: &Path) -> bool {
     let Ok(open) = fs::metadata(descriptor) else { return false };
     let is_at = || fs::symlink_metadata(lock).is_ok_and(|at| (at.dev(), at.ino()) == (open.dev(), open.ino()));
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(lost_folders(root.path()), [home.folder().to_owned()]);
         assert!(matches!(home.hold(), Err(HomeError::Serve(error)) if is_me(&error)));
         assert!(!home.folder().exists(), "nothing is left of the try");
-        // One that ends just now is waited for.
+        // A process that is ending is waited for.
         let next = thread::scope(|scope| {
             let next = scope.spawn(|| home.hold());
             thread::sleep(5 * RETRY_PERIOD);

@@ -103,7 +103,7 @@ impl Outputs {
         }
     }
 
-    /// Ends the hook, and its program if that does not end soon: nothing of it outlives the process.
+    /// Ends the hook. Its program is killed if it does not end soon, so that it does not outlive the process.
     pub fn end_hook(&mut self) {
         self.let_hook_end();
         hook::end_all();

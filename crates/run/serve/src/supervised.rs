@@ -1,8 +1,8 @@
-//! Processes that systemd starts again.
+//! Services of systemd, which starts their processes again.
 
 use std::{fs, path::Path};
 
-/// The unit whose main process `pid` is: systemd starts it again after a signal has ended it. None: it has none, or none that can be seen.
+/// The systemd service whose main process is `pid`; none also if this user may not read it.
 pub(crate) fn unit(pid: u32) -> Option<String> {
     let process = Path::new("/proc").join(pid.to_string());
     if !is_main(pid, &fs::read(process.join("environ")).ok()?) {
@@ -11,13 +11,13 @@ pub(crate) fn unit(pid: u32) -> Option<String> {
     service(&fs::read_to_string(process.join("cgroup")).ok()?).map(str::to_owned)
 }
 
-/// True if systemd started that process itself (systemd.exec(5)); programs that it starts inherit the variable with another number.
+/// True if systemd started the process itself (SYSTEMD_EXEC_PID in systemd.exec(5)). In its children the variable has another number.
 fn is_main(pid: u32, environment: &[u8]) -> bool {
     let variable = format!("SYSTEMD_EXEC_PID={pid}");
     environment.split(|&byte| byte == 0).any(|found| found == variable.as_bytes())
 }
 
-/// The service in a process's list of control groups (cgroups(7)).
+/// The service in the text of /proc/PID/cgroup (cgroups(7)).
 fn service(groups: &str) -> Option<&str> {
     let mut lines = groups.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());
     let path = lines.find_map(|line| matches!(line[..], [_, "" | "name=systemd", _]).then(|| line[2]))?;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_of_a_process_is_told_by_its_control_group() {
+    fn a_control_group_names_the_service() {
         assert_eq!(service("0::/system.slice/evenkeel-shield@eth0.service\n"), Some("evenkeel-shield@eth0.service"));
         let both = "4:memory:/x.service\n1:name=systemd:/system.slice/b.service/main\n0::/\n";
         assert_eq!(service(both), Some("b.service"));

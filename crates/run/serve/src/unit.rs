@@ -9,7 +9,7 @@ pub struct Unit<'a> {
     pub description: &'a str,
     /// A man page: `evenkeel-shield(1)`.
     pub manual: &'a str,
-    /// Interfaces: the unit starts when they exist and ends when one of them is removed; none: it is of the whole machine.
+    /// Interfaces: the unit starts when they exist and ends when one of them is removed; empty for a unit of the whole machine.
     pub interfaces: &'a [&'a str],
     /// The program and its arguments.
     pub start: &'a [String],
@@ -18,7 +18,7 @@ pub struct Unit<'a> {
     pub capabilities: &'a [&'a str],
     /// Families of sockets that it may open beside AF_UNIX, AF_NETLINK, AF_INET and AF_INET6.
     pub families: &'a [&'a str],
-    /// Folders that it writes to and has to have; systemd makes those of /var/lib.
+    /// Folders that the process writes to and that must exist; systemd makes those in /var/lib.
     pub writes: &'a [&'a Path],
     /// Files that it writes; that a folder of theirs is missing it tells itself.
     pub files: &'a [PathBuf],

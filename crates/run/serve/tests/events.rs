@@ -114,7 +114,7 @@ fn a_hooks_program_does_not_outlive_the_outputs_that_end() {
     let mut outputs = Outputs::start(&first).unwrap();
     assert!(outputs.emit([event(1)]).is_empty());
     wait_for("the first one runs", || polite.exists().then_some(()));
-    // A reload waits for nothing: the program of the hook before goes on.
+    // A reload does not wait for the program of the old hook.
     outputs.change(OutputsChange::open(&second, &first).unwrap());
     assert!(outputs.emit([event(2)]).is_empty());
     wait_for("the second one runs", || stubborn.exists().then_some(()));
