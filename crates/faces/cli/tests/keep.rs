@@ -41,7 +41,7 @@ fn off_takes_back_what_was_set_for_a_file_that_is_gone() {
     assert_ne!(kept.rps("ekk0"), before);
     refused(&kept.run("keep off spread-ekk0 --leave"), 2, &["spread-ekk0.toml"]);
     let said = ended(&kept.run("keep off spread-ekk0"), 0);
-    assert!(said.contains("spread-ekk0.toml was removed before"), "{said}");
+    assert!(said.contains("spread-ekk0.toml does not exist any more"), "{said}");
     assert_eq!(kept.rps("ekk0"), before);
     refused(&kept.run("keep off spread-ekk0"), 2, &["spread-ekk0.toml"]);
 }

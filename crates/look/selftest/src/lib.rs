@@ -65,7 +65,7 @@ impl Place<'_> {
     }
 }
 
-/// The trial that is next, and how many there are.
+/// The next trial, and the number of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step<'a> {
     pub name: &'a str,

@@ -1,4 +1,4 @@
-//! Commands to the process that keeps.
+//! Commands to `keep run`.
 
 use serde::{Deserialize, Serialize};
 use serve::{control, lost};
@@ -8,7 +8,7 @@ use crate::{KeepError, home, status::Status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
     Status,
-    /// The files are read again; the answer comes when they are carried out.
+    /// Read the files again; the answer is sent after they are applied.
     Reload,
     Stop,
 }
@@ -16,10 +16,10 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer(pub Box<Status>);
 
-/// Asks the process of this network namespace; none: nobody keeps.
+/// Asks the process of this network namespace; none: no process keeps.
 ///
 /// # Errors
-/// It does not answer, or only root may ask it.
+/// The process does not answer, or answers only root.
 pub fn ask(command: Command) -> Result<Option<Status>, KeepError> {
     let socket = home::here().socket();
     match control::ask(&socket, &command)? {
@@ -28,10 +28,10 @@ pub fn ask(command: Command) -> Result<Option<Status>, KeepError> {
     }
 }
 
-/// Ends the process; returns once it has ended, whether there was one.
+/// Ends the process and waits for its end. Returns false if there was none.
 ///
 /// # Errors
-/// As [`ask`]; it does not end.
+/// As [`ask`]; the process does not end in time.
 pub fn stop() -> Result<bool, KeepError> {
     let home = home::here();
     let before = home.holder().map(|(pid, _)| pid);

@@ -1,4 +1,4 @@
-//! The folder of the intents: read whole, each file for itself; written by temporary file and rename.
+//! The folder of the files of intents. An error in a file concerns that file alone. Files are written by a temporary file and rename.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -18,11 +18,11 @@ use crate::{
     intent::Intents,
 };
 
-/// The folder that holds `keep.d`, unless another one is named.
+/// The folder that contains `keep.d` by default.
 pub const DEFAULT_ETC: &str = "/etc/evenkeel";
 const SUBFOLDER: &str = "keep.d";
 const ENDING: &str = "toml";
-/// More than anybody writes by hand.
+/// Limit on the size of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const NAME_BYTES_MAX: usize = 64;
 const FILE_MODE: u32 = 0o644;
@@ -32,17 +32,17 @@ const FOLDER_MODE: u32 = 0o755;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folder(PathBuf);
 
-/// A file that is carried out.
+/// A file without errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IntentFile {
-    /// Its name without the ending.
+    /// The name without the ending.
     pub name: String,
     pub intents: Intents,
     pub(crate) text: String,
     pub(crate) path: PathBuf,
 }
 
-/// A file of which nothing is carried out.
+/// A file with an error or a contradiction, of which nothing is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadFile {
     pub name: String,
@@ -56,11 +56,11 @@ pub struct Files {
     pub bad: Vec<BadFile>,
 }
 
-/// Names, sizes and times of the files: others after each change.
+/// Names, sizes and times of the files, by which a change is found.
 pub type Fingerprint = Vec<(PathBuf, u64, u64, Option<SystemTime>)>;
 
 impl Folder {
-    /// The one below `etc`, or below [`DEFAULT_ETC`].
+    /// The folder `keep.d` in `etc`, or in [`DEFAULT_ETC`].
     pub fn at(etc: Option<&Path>) -> Self {
         let etc = etc.unwrap_or(Path::new(DEFAULT_ETC));
         Self(std::path::absolute(etc).unwrap_or_else(|_| etc.to_owned()).join(SUBFOLDER))
@@ -98,7 +98,7 @@ impl Folder {
         self.paths().unwrap_or_default().into_iter().map(of).collect()
     }
 
-    /// Reads all files. One that is wrong, or contradicts another, is carried out in no part. `check` refuses names that are no check's.
+    /// Reads all files. Of a file with an error or a contradiction, nothing is applied. `check` refuses names of unknown checks.
     ///
     /// # Errors
     /// The folder cannot be read, or others can write to it.
@@ -121,10 +121,10 @@ impl Folder {
         Ok(files)
     }
 
-    /// The file that [`Folder::write`] would write.
+    /// Makes the file that [`Folder::write`] is to write.
     ///
     /// # Errors
-    /// The name or the intents are refused, it contradicts another file, or a file that was edited by hand would be lost.
+    /// The name or the intents have an error, the file contradicts another one, or it would replace a file that was edited by hand.
     pub fn prepare(
         &self,
         name: &str,
@@ -149,7 +149,7 @@ impl Folder {
         }
     }
 
-    /// The text of a file; none: it is not there.
+    /// The text of a file; none if it does not exist.
     fn text(&self, name: &str) -> Result<Option<String>, KeepError> {
         let path = self.file(name);
         match open(&path).and_then(io::read_to_string) {
@@ -161,10 +161,10 @@ impl Folder {
         }
     }
 
-    /// Writes a file. Returns the text that it had before, if it was there.
+    /// Writes a file. Returns its earlier text, if it existed.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The folder or the file cannot be written.
     pub fn write(&self, file: &IntentFile) -> Result<Option<String>, KeepError> {
         let before = self.text(&file.name)?;
         let failed = |source| KeepError::Folder { operation: "make the folder", path: self.0.clone(), source };
@@ -178,10 +178,10 @@ impl Folder {
             .map_err(|source| KeepError::Write { name: name.to_owned(), source })
     }
 
-    /// Makes a file what it was before [`Folder::write`].
+    /// Undoes [`Folder::write`].
     ///
     /// # Errors
-    /// It cannot be written or removed.
+    /// The file cannot be written or removed.
     pub fn put_back(&self, name: &str, before: Option<&str>) -> Result<(), KeepError> {
         match before {
             Some(text) => self.put(name, text),
@@ -192,7 +192,7 @@ impl Folder {
     /// Removes a file.
     ///
     /// # Errors
-    /// There is none of that name, or it cannot be removed.
+    /// There is no file of that name, or it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), KeepError> {
         let path = self.file(name);
         if !path.exists() {
@@ -203,7 +203,7 @@ impl Folder {
 }
 
 impl Files {
-    /// Moves files that contradict each other to the bad ones.
+    /// Moves files that contradict each other from `good` to `bad`.
     fn refuse_clashes(&mut self) {
         for (at, problem) in clash::find(&self.good).into_iter().rev() {
             let name = self.good.remove(at).name;
@@ -214,13 +214,13 @@ impl Files {
     }
 }
 
-/// True for what no command wrote: comments of its own, several tables, or what cannot be read.
+/// True if a person has edited the text: it has comments, several tables or an error.
 fn is_edited(text: &str) -> bool {
     let is_written = |it: Intents| it.spread.len() + it.doctor.len() == 1;
     text.lines().skip(1).any(|line| line.contains('#')) || !toml::from_str(text).is_ok_and(is_written)
 }
 
-/// Opens a plain file. A pipe is not waited for.
+/// Opens a plain file, without waiting for the writer of a pipe.
 fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     match file.metadata()?.is_file() {
@@ -244,7 +244,7 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The file that `text` is, or its first problem by file, line and key.
+/// Parses a file. The error names file, line and key of its first problem.
 fn parse(
     name: &str,
     path: &Path,
@@ -275,7 +275,7 @@ fn parse(
 }
 
 impl IntentFile {
-    /// The place of a key in the table number `at` of a kind; of the table, where the key is not written.
+    /// The place of a key in table number `at` of a kind, or that of the table if it lacks the key.
     pub(crate) fn place(&self, kind: &str, at: usize, key: &str) -> Place {
         let header = format!("[[{kind}]]");
         let lines: Vec<&str> = self.text.lines().map(str::trim).collect();
@@ -292,7 +292,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The key of the line at a byte.
+/// The key in the line of byte `at`.
 fn key_of(text: &str, at: usize) -> Option<&str> {
     let line = text.lines().nth(line_of(text, at) - 1)?;
     let (key, _) = line.split_once('=')?;

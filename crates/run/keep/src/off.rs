@@ -32,7 +32,7 @@ pub(crate) fn sessions(journal: &Journal, name: Option<&str>) -> Result<Vec<Sess
     Ok(found)
 }
 
-/// True if changes stand that were made for the file of that name, which may be gone.
+/// True if there are open sessions of the file of that name, which may have been removed.
 ///
 /// # Errors
 /// The journal cannot be read.

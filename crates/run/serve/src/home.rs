@@ -20,9 +20,9 @@ use crate::{
 
 /// The lock is taken at most this often while others remove the folder.
 const TRIES_MAX: u32 = 16;
-/// An instance that was told to end may take so long to.
+/// Limit on the time from the order to end to the end of an instance.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Its end is looked for this often.
+/// Time between two attempts to take the lock of an instance that ends.
 const END_PERIOD: Duration = Duration::from_millis(20);
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const SOCKET: &str = "control";
@@ -103,7 +103,7 @@ impl Home {
         }
     }
 
-    /// Refuses a folder whose process runs still: it was removed, and made anew just now.
+    /// Fails if a process still runs whose folder was removed, and removes the new folder.
     fn refuse_lost(&self) -> Result<(), HomeError> {
         let Some(error) = lost(&self.socket()) else { return Ok(()) };
         let _ = fs::remove_file(self.lock_file());
@@ -124,7 +124,7 @@ impl Home {
         })
     }
 
-    /// Removes a folder that has nothing but an empty lock, which nobody holds: of a start that found the disk full.
+    /// Removes a folder with only an empty lock that no process holds, as a start on a full disk leaves it.
     fn remove_unused(&self) {
         let lock_file = self.lock_file();
         let is_empty = || fs::symlink_metadata(&lock_file).is_ok_and(|file| file.is_file() && file.len() == 0);
@@ -143,10 +143,10 @@ impl Home {
         self.lock().map(|lock| HeldHome { home: self.clone(), lock })
     }
 
-    /// As [`Home::hold`], once process `before`, which was told to end, has ended. None: another one has begun since.
+    /// Waits for the end of process `before`, which was told to end, and takes the lock as [`Home::hold`]. None: another process has taken it.
     ///
     /// # Errors
-    /// [`ServeError::StillRuns`] after five seconds; the folder is not to be had.
+    /// [`ServeError::StillRuns`] after five seconds; the folder cannot be made or belongs to another user.
     pub fn hold_after(&self, before: Option<&str>) -> Result<Option<HeldHome>, HomeError> {
         self.hold_within(END_TIMEOUT, before)
     }
@@ -226,7 +226,7 @@ impl Deref for HeldHome {
 
 impl Drop for HeldHome {
     fn drop(&mut self) {
-        // Its folder was removed: what is there now is the next one's.
+        // After a removal of this folder, the files at its path are another process's.
         if !is_at(&self.lock, &self.lock_file()) {
             return;
         }

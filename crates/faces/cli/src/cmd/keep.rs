@@ -164,7 +164,7 @@ fn off(args: &OffArgs) -> Result<Outcome, Failure> {
         Some(name) => {
             let done = match args.etc.folder().remove(name) {
                 Err(KeepError::NoSuchFile { .. }) if !args.leave && off::stands(&args.state.journal(), name)? => {
-                    "was removed before"
+                    "does not exist any more"
                 }
                 removed => removed.map(|()| "is removed")?,
             };

@@ -78,7 +78,7 @@ impl Paths {
         Ok(self.held(home))
     }
 
-    /// Takes the lock once the broker that had it before has ended; none: another one has begun.
+    /// Waits for the end of broker `before` and takes the lock; none: another broker has taken it.
     pub(super) fn lock_after(&self, before: Option<&str>) -> Result<Option<Held>, LinkError> {
         let home = self.0.hold_after(before).map_err(refused)?;
         clear_dead();
