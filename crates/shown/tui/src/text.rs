@@ -1,5 +1,7 @@
 //! Words in columns: what several views do when there is little room.
 
+use model::units;
+
 /// `text` in at most `room` columns. What is too long loses its middle: names of one origin differ at their ends.
 pub(crate) fn middle_out(text: &str, room: usize) -> String {
     let len = text.chars().count();
@@ -37,13 +39,13 @@ pub(crate) fn that_fits(texts: &[String], width: u16) -> String {
 /// `text` in lines of `width` columns; a longer word has a line of its own.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in units::pieces(text) {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines

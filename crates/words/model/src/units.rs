@@ -45,6 +45,30 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
+/// The pieces of a text between which a line may break: its words, but a number with its groups of digits and its unit is one.
+pub fn pieces(text: &str) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match pieces.last_mut() {
+            Some(last) if goes_on(last, word) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
+}
+
+/// True if `next` goes on with the number in which `last` ends.
+fn goes_on(last: &str, next: &str) -> bool {
+    let next = next.trim_end_matches([',', '.', ';', ':', ')']);
+    let group = next.len() == 3 && next.bytes().all(|b| b.is_ascii_digit());
+    let unit = matches!(next, "%" | "k" | "M" | "G" | "T" | "B" | "KiB" | "MiB" | "GiB" | "ns" | "µs" | "ms" | "s");
+    let rate = ["pps", "bit/s"].iter().any(|rate| next.strip_suffix(rate).is_some_and(|prefix| prefix.len() <= 1));
+    last.ends_with(|c: char| c.is_ascii_digit()) && (group || unit || rate)
+}
+
 /// A number with its noun: `1 rule`, `2 rules`.
 pub fn counted(n: u64, one: &str, more: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { more })
@@ -124,6 +148,14 @@ mod tests {
         assert_eq!(count(12_300_000), "12.3 M");
         assert_eq!(bytes(512), "512 B");
         assert_eq!(bytes(4 << 20), "4.0 MiB");
+    }
+
+    #[test]
+    fn a_number_is_one_piece_with_its_unit() {
+        let text = "Of 1 234 567 packets, 12.5 % (±1.4 %) in 10 s; 3 queues at 9.42 Gbit/s, 1 Mpps.";
+        let whole = ["1 234 567", "12.5 %", "(±1.4 %)", "10 s;", "3", "queues", "9.42 Gbit/s,", "1 Mpps."];
+        let pieces = pieces(text);
+        assert!(whole.iter().all(|piece| pieces.iter().any(|p| p == piece)), "{pieces:?}");
     }
 
     #[test]
