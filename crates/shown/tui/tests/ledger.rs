@@ -154,6 +154,23 @@ fn the_screen_of_a_terminal() {
     let mut quiet = self::view();
     quiet.push(LedgerReport::default());
     assert!(screen(&quiet, 80, 24).contains("Quiet"));
+    assert!(screen(&quiet, 40, 12).contains("lost."));
+}
+
+#[test]
+fn forty_columns_cut_no_number_and_no_word() {
+    let mut view = view();
+    assert!(!screen(&view, 40, 24).contains("UTC"), "there is no time yet");
+    let mut many = report(90_000);
+    many.receive.unexplained = -123_456;
+    view.push(many);
+    let sums = screen(&view, 40, 17);
+    for words in ["PACKETS ", " LOST", " UNEXPL.", " 90.0 k", " -123 k", "(9.0 %)"] {
+        assert!(sums.contains(words), "`{words}` in\n{sums}");
+    }
+    assert!(screen(&view, 40, 24).contains("WHERE  "));
+    let low = screen(&view, 40, 12);
+    assert!(!low.contains("UNEXPL.") && low.contains("STATION") && low.contains("no socket on the UDP"), "{low}");
 }
 
 #[test]

@@ -83,6 +83,19 @@ fn a_tiny_terminal_shows_an_interface_and_how_many_more_there_are() {
     assert!(text.contains("eth0") && text.contains(", 1 more"), "{text}");
 }
 
+#[test]
+fn forty_columns_have_the_losses_and_no_half_of_a_title() {
+    let mut view = View::new(Duration::from_secs(1), Filter::Busy, false);
+    assert!(!screen(&view, 80, 24).contains("UTC"), "there is no time yet");
+    let mut sample = sample(2, 1.0);
+    sample.interfaces.truncate(1);
+    view.push(sample);
+    let text = screen(&view, 40, 12);
+    for words in ["every 1 s  shown: busy", " LOST", " 56.0 kpps", " 4.00 kpps"] {
+        assert!(text.contains(words), "`{words}` in\n{text}");
+    }
+}
+
 fn view(cpus: u32) -> View {
     // Without colour the parts of the bars are letters, which a snapshot shows.
     let mut view = View::new(Duration::from_secs(1), Filter::Busy, false);

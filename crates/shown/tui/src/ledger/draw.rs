@@ -35,7 +35,22 @@ const LOW: u16 = 18;
 /// Width of the column before the sums.
 const SIDE: u16 = 8;
 /// Lines for the sentence on top at most, with a blank one.
-const SENTENCE_LINES: u16 = 5;
+const SENTENCE_LINES: u16 = 7;
+/// Lines for the losses at least: title, heads, a place.
+const LOSS_LINES: u16 = 3;
+/// Below this width heads are short, and the losses have no column for their share.
+const NARROW: u16 = 50;
+/// The sums from the widest to the narrowest. A head or a number that is cut would say something else; columns whose numbers the sentence has go first.
+const SUMS: [Sums; 6] = [
+    (LONG_HEADS, units::grouped, &[]),
+    (LONG_HEADS, units::count, &[]),
+    (SHORT_HEADS, units::count, &[]),
+    (SHORT_HEADS, units::count, &[0]),
+    (SHORT_HEADS, units::count, &[0, 2]),
+    (SHORT_HEADS, units::count, &[0, 1, 2]),
+];
+const LONG_HEADS: [&str; 6] = ["OFFERED", "DELIVERED", "WAITING", "ON PURPOSE", "LOST", "UNEXPLAINED"];
+const SHORT_HEADS: [&str; 6] = ["OFFERED", "DELIV.", "WAIT", "PURPOSE", "LOST", "UNEXPL."];
 
 impl View {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
@@ -71,11 +86,13 @@ impl View {
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let (who, when, which) = self.report.as_ref().map_or_else(Default::default, |r| {
-            let which = if r.interfaces.is_empty() { "all".to_owned() } else { r.interfaces.join(" ") };
-            (r.hostname.clone(), time_of(&r.timestamp).to_owned(), which)
-        });
-        let rest = format!("{}  interfaces: {which}{}", self.controls.every(), self.controls.state());
+        let (every, state) = (self.controls.every(), self.controls.state());
+        let Some(report) = &self.report else {
+            return head(width, &[format!(" evenkeel ledger  {every}{state}")]);
+        };
+        let which = if report.interfaces.is_empty() { "all".to_owned() } else { report.interfaces.join(" ") };
+        let (who, when) = (&report.hostname, time_of(&report.timestamp));
+        let rest = format!("{every}  interfaces: {which}{state}");
         // What does not fit goes from the left: the name of the verb is known, that of the machine next.
         let texts = [
             format!(" evenkeel ledger  {who}  {when} UTC  {rest}"),
@@ -98,7 +115,8 @@ impl View {
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
         if report.is_quiet() {
-            frame.render_widget(Paragraph::new("Quiet: no packet arrived, left or was lost."), area);
+            let quiet = Paragraph::new("Quiet: no packet arrived, left or was lost.");
+            frame.render_widget(quiet.wrap(Wrap { trim: true }), area);
             return;
         }
         let blank = u16::from(area.height >= LOW);
@@ -118,32 +136,46 @@ impl View {
         // By where they came from too, if there is room.
         let book_rows = Some(books(report, true)).filter(fits).unwrap_or_else(|| books(report, false));
         let in_full = fits(&book_rows);
-        let books_lines = if in_full { book_rows.len() as u16 + 2 } else { 3 + blank };
+        // The sums say the same as the sentence, by direction: on a low screen the losses have their room.
+        let books_lines = match room {
+            _ if in_full => book_rows.len() as u16 + 2,
+            _ if room < 3 + blank + LOSS_LINES => 0,
+            _ => 3 + blank,
+        };
         let books_width = if in_full { READABLE.max(widest(&book_rows) + BOOK_NUMBERS) } else { READABLE };
+        let below = area.height.saturating_sub(summary_lines + books_lines);
+        let loss_lines = needed.min(room.saturating_sub(books_lines)).max(3);
+        // A title alone is no advice.
+        let loss_lines = if below < loss_lines + 2 { below } else { loss_lines };
         let [sentence, upper, middle, lower] = Layout::vertical([
             Constraint::Length(summary_lines),
             Constraint::Length(books_lines),
-            Constraint::Length(needed.min(room.saturating_sub(books_lines)).max(3)),
+            Constraint::Length(loss_lines),
             Constraint::Min(0),
         ])
         .areas(area);
         let narrow = |area: Rect, to: u16| Rect { width: area.width.min(to), ..area };
-        frame.render_widget(Paragraph::new(summary).wrap(Wrap { trim: true }), narrow(sentence, READABLE));
+        let summary = wrapped(&summary, usize::from(text_width)).into_iter().map(Line::from).collect::<Vec<_>>();
+        frame.render_widget(Paragraph::new(summary), narrow(sentence, READABLE));
         let upper = narrow(upper, books_width);
-        frame.render_widget(if in_full { self.book_rows(book_rows) } else { self.sums(report, upper.width) }, upper);
+        frame.render_widget(
+            if in_full { self.book_rows(book_rows, upper.width) } else { self.sums(report, upper.width) },
+            upper,
+        );
         let hidden = self.losses(frame, middle, report);
         self.advice(frame, lower, report, self.controls.scroll.saturating_sub(hidden));
     }
 
     /// The books with every way of delivery.
-    fn book_rows(&self, book_rows: Vec<BookRow>) -> Table<'static> {
+    fn book_rows(&self, book_rows: Vec<BookRow>, width: u16) -> Table<'static> {
         let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
         let rows = book_rows.into_iter().map(|way| {
             let number =
                 right(way.packets).style(way.colour.map_or_else(Style::new, |colour| self.controls.mark(colour)));
             Row::new([Text::from(way.what), number, right(way.share)])
         });
-        let heads = [Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")];
+        let where_to = if width < NARROW { "WHERE" } else { "WHERE THE PACKETS WENT" };
+        let heads = [Text::from(where_to), right("PACKETS"), right("SHARE")];
         Table::new(rows, widths).header(Row::new(heads).style(self.controls.dim()))
     }
 
@@ -152,38 +184,35 @@ impl View {
         let sides =
             [("receive", &report.receive, Direction::Receive), ("transmit", &report.transmit, Direction::Transmit)];
         let intended = sides.iter().any(|(_, _, direction)| report.dropped_and_lost(*direction)[0] > 0);
-        let shown = |all: [String; 6]| -> Vec<String> {
-            all.into_iter().enumerate().filter(|(i, _)| intended || *i != 3).map(|(_, text)| text).collect()
+        let shown = |all: [String; 6], without: &[usize]| -> Vec<String> {
+            let kept = |i: &usize| (intended || *i != 3) && !without.contains(i);
+            all.into_iter().enumerate().filter(|(i, _)| kept(i)).map(|(_, text)| text).collect()
         };
-        let rows = |written: fn(u64) -> String| {
+        let rows = |written: fn(u64) -> String, without: &[usize]| {
             sides.map(|(name, side, direction)| {
                 let [dropped, lost] = report.dropped_and_lost(direction);
                 let of = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), dropped, lost];
                 let [offered, delivered, waiting, dropped, lost] = of.map(written);
                 let sign = if side.unexplained < 0 { "-" } else { "" };
                 let unexplained = format!("{sign}{}", written(side.unexplained.unsigned_abs()));
-                (name, shown([offered, delivered, waiting, dropped, lost, unexplained]))
+                (name, shown([offered, delivered, waiting, dropped, lost, unexplained], without))
             })
         };
-        // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
-        let heads = ["OFFERED", "DELIVERED", "WAITING", "ON PURPOSE", "LOST", "UNEXPLAINED"];
-        let short = ["OFFERED", "DELIV.", "WAIT", "PURPOSE", "LOST", "UNEXPL."];
-        let book_rows: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
-        let widths = |heads: &[String], written| -> Vec<u16> {
-            let rows = rows(written);
+        let widths = |heads: &[String], rows: &[(&str, Vec<String>)]| -> Vec<u16> {
             let widest = |(i, head): (usize, &String)| {
                 rows.iter().map(|(_, row)| row[i].chars().count()).max().unwrap_or(0).max(head.len()) as u16
             };
             heads.iter().enumerate().map(widest).collect()
         };
-        let fits = |(heads, written): &&Sums| {
-            SIDE + widths(&shown(heads.map(str::to_owned)), *written).iter().map(|w| w + 1).sum::<u16>() <= width
+        let fits = |(heads, written, without): &&Sums| {
+            let heads = shown(heads.map(str::to_owned), without);
+            SIDE + widths(&heads, &rows(*written, without)).iter().map(|w| w + 1).sum::<u16>() <= width
         };
-        let &(heads, written) = book_rows.iter().find(fits).unwrap_or(&book_rows[2]);
-        let heads = shown(heads.map(str::to_owned));
+        let &(heads, written, without) = SUMS.iter().find(fits).unwrap_or(&SUMS[SUMS.len() - 1]);
+        let (heads, rows) = (shown(heads.map(str::to_owned), without), rows(written, without));
         let mut columns = vec![Constraint::Min(SIDE)];
-        columns.extend(widths(&heads, written).into_iter().map(Constraint::Min));
-        let rows = rows(written)
+        columns.extend(widths(&heads, &rows).into_iter().map(Constraint::Min));
+        let rows = rows
             .map(|(name, numbers)| Row::new(std::iter::once(Text::from(name)).chain(numbers.into_iter().map(right))));
         let heads = std::iter::once(Text::from("PACKETS")).chain(heads.into_iter().map(right));
         Table::new(rows, columns).header(Row::new(heads).style(self.controls.dim()))
@@ -205,11 +234,9 @@ impl View {
         let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines).max(least);
         let rows = all.iter().skip(skip).map(|(station, loss)| {
             let differs = if loss.agrees { "" } else { "!" };
-            let mut cells = vec![
-                Text::from(station.name.clone()),
-                right(format!("{}{differs}", units::count(loss.packets))).style(self.of_kind(loss.kind)),
-                right(units::percent(loss.share_of_offered)),
-            ];
+            let packets = right(format!("{}{differs}", units::count(loss.packets))).style(self.of_kind(loss.kind));
+            let mut cells = vec![Text::from(station.name.clone()), packets];
+            cells.extend((area.width >= NARROW).then(|| right(units::percent(loss.share_of_offered))));
             if area.width >= WIDE {
                 cells.push(Text::from(loss.kind.word()).style(self.of_kind(loss.kind)));
             }
@@ -218,19 +245,23 @@ impl View {
             cells.extend(columns.into_iter().map(|lines| lines.into_iter().map(Line::from).collect::<Vec<_>>().into()));
             Row::new(cells).height(height)
         });
-        let mut widths = NUMBERS.map(Constraint::Length).to_vec();
+        let mut widths: Vec<_> = numbers(area.width).iter().copied().map(Constraint::Length).collect();
         if area.width >= WIDE {
             widths.push(Constraint::Length(KIND));
             widths.extend(wide(area.width).map(Constraint::Length));
         } else {
             widths.push(Constraint::Fill(1));
         }
-        let mut heads = vec!["STATION", "PACKETS", "SHARE"];
+        let mut heads = ["STATION", "PACKETS", "SHARE"][..numbers(area.width).len()].to_vec();
         heads.extend_from_slice(if area.width >= WIDE { &["KIND", "WHERE", "CAUSE"] } else { &["WHERE, CAUSE"] });
-        let heads = heads.iter().enumerate().map(|(i, h)| if (1..3).contains(&i) { right(*h) } else { Text::from(*h) });
+        let is_number = |i: usize| (1..numbers(area.width).len()).contains(&i);
+        let heads = heads.iter().enumerate().map(|(i, h)| if is_number(i) { right(*h) } else { Text::from(*h) });
         let title = match all.len() {
             0 => "Nothing lost".to_owned(),
-            n if n > room => format!("Where packets ended ({room} of {n}; ↑ ↓ for the others)"),
+            n if n > room => {
+                let title = format!("Where packets ended ({room} of {n}");
+                that_fits(&[format!("{title}; ↑ ↓ for the others)"), format!("{title}; ↑ ↓)")], area.width)
+            }
             _ => "Where packets ended".to_owned(),
         };
         frame.render_widget(self.controls.table(title.into(), heads.collect(), widths, rows), area);
@@ -256,7 +287,8 @@ impl View {
         }
         let (all, room) = (lines.len(), usize::from(area.height.saturating_sub(1)));
         let title = if all > room {
-            format!("What to do ({room} of {all} lines; ↑ ↓ for the others)")
+            let title = format!("What to do ({room} of {all} lines; ↑ ↓");
+            that_fits(&[format!("{title} for the others)"), format!("{title})")], area.width)
         } else {
             "What to do".into()
         };
@@ -289,9 +321,14 @@ fn detail_lines(details: &Details) -> Vec<String> {
     lines
 }
 
+/// Widths of the columns before the place on a screen of `width` columns.
+fn numbers(width: u16) -> &'static [u16] {
+    if width < NARROW { &NUMBERS[..2] } else { &NUMBERS }
+}
+
 /// Widths of place and cause on a wide screen.
 fn wide(width: u16) -> [u16; 2] {
-    let room = width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum::<u16>() + KIND + 2);
+    let room = width.saturating_sub(numbers(width).iter().map(|n| n + 1).sum::<u16>() + KIND + 2);
     let place = (room * 3 / 7).min(READABLE * 3 / 4);
     [place, (room - place).min(READABLE)]
 }
@@ -312,7 +349,7 @@ fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<Vec<String>> {
         let [first, second] = wide(width).map(usize::from);
         return vec![wrapped(&place(loss, width), first), wrapped(&cause(loss), second)];
     }
-    let room = usize::from(width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum()));
+    let room = usize::from(width.saturating_sub(numbers(width).iter().map(|n| n + 1).sum()));
     let mut lines = wrapped(&place(loss, width), room);
     lines.extend(wrapped(&cause(loss), room.saturating_sub(2)).into_iter().map(|line| format!("  {line}")));
     vec![lines]
@@ -335,8 +372,8 @@ fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
         .count()
 }
 
-/// The heads of the sums, and how their numbers are written.
-type Sums = ([&'static str; 6], fn(u64) -> String);
+/// The heads of the sums, how their numbers are written, and the columns left out.
+type Sums = ([&'static str; 6], fn(u64) -> String, &'static [usize]);
 
 /// A row of the books.
 struct BookRow {

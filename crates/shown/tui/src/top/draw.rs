@@ -25,6 +25,10 @@ use crate::{
 
 /// From this width on there is room for driver, place of loss and coalescing.
 const WIDE: u16 = 130;
+/// Below this width an interface's name has no more room than it takes.
+const NARROW: u16 = 50;
+/// The longest name of an interface.
+const NAME_MAX: u16 = 15;
 /// Height below which only the table of interfaces is drawn.
 const LOW: u16 = 9;
 /// From this width on cores stand in two columns.
@@ -61,10 +65,18 @@ impl View {
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let (who, when) =
-            self.sample.as_ref().map_or(("", ""), |sample| (&sample.hostname, time_of(&sample.timestamp)));
-        let (every, shown, state) = (self.controls.every(), self.filter.word(), self.controls.state());
-        head(width, &[format!(" evenkeel top  {who}  {when} UTC  {every}  shown: {shown}{state}")])
+        let (every, state) = (self.controls.every(), self.controls.state());
+        let rest = format!("{every}  shown: {}{state}", self.filter.word());
+        let Some(sample) = &self.sample else { return head(width, &[format!(" evenkeel top  {rest}")]) };
+        let (who, when) = (&sample.hostname, time_of(&sample.timestamp));
+        // What does not fit goes from the left, as in the ledger.
+        let texts = [
+            format!(" evenkeel top  {who}  {when} UTC  {rest}"),
+            format!(" evenkeel top  {who}  {rest}"),
+            format!(" top  {who}  {rest}"),
+            format!(" top  {rest}"),
+        ];
+        head(width, &texts)
     }
 
     fn foot(&self, width: u16) -> Line<'static> {
@@ -147,7 +159,7 @@ impl View {
             cells
         });
         let mut columns = vec![
-            Column::new("INTERFACE", 15, 0),
+            Column::new("INTERFACE", name_width(list.iter().map(|i| i.name.as_str()), area.width), 0),
             Column::right("RX", 9, 0),
             Column::right("RX RATE", 11, 4),
             Column::right("TX", 9, 0),
@@ -168,7 +180,7 @@ impl View {
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates]) {
         let alarm = self.alarm(true);
         let losing = list.iter().filter(|i| !i.drops.is_empty() || !i.no_loss.is_empty());
-        let name = losing.map(|i| i.name.len() as u16).max().unwrap_or(0).clamp(9, 15);
+        let name = widest(losing.map(|i| i.name.as_str()));
         let rows = list.iter().flat_map(|i| {
             let row = move |d: &DropRate, kind: LossKind| {
                 let rate = right(units::pps(d.pps)).style(if kind == LossKind::Lost { alarm } else { Style::new() });
@@ -250,7 +262,7 @@ impl View {
             ]
         });
         let columns = [
-            Column::new("INTERFACE", 15, 0),
+            Column::new("INTERFACE", name_width(list.iter().map(|(interface, _)| *interface), area.width), 0),
             Column::right("QUEUE", 5, 0),
             Column::right("RX", 9, 0),
             Column::right("TX", 9, 3),
@@ -323,6 +335,15 @@ impl Column {
     fn head(&self) -> Text<'static> {
         if self.right { right(self.head) } else { self.head.into() }
     }
+}
+
+/// Width of the interfaces' names, on a narrow screen of those that are there.
+fn name_width<'a>(names: impl Iterator<Item = &'a str>, width: u16) -> u16 {
+    if width < NARROW { widest(names) } else { NAME_MAX }
+}
+
+fn widest<'a>(names: impl Iterator<Item = &'a str>) -> u16 {
+    names.map(|name| name.chars().count() as u16).max().unwrap_or(0).clamp(9, NAME_MAX)
 }
 
 /// Columns that fit into `width`: a column is shown whole or not at all, for a number without its first digits is a lie.
