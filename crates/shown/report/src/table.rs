@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use model::units;
 
 /// The width given to text that goes to a pipe or a file: wide enough that no cell is ever broken.
 const PIPE_WIDTH: u16 = 400;
@@ -172,7 +173,7 @@ fn told(columns: Option<&str>) -> Option<u16> {
 fn wrapped(text: &str, width: usize) -> String {
     let mut out = String::new();
     let mut used = 0;
-    for word in text.split_whitespace() {
+    for word in units::pieces(text) {
         let length = word.chars().count();
         if used > 0 && used + 1 + length > width {
             out.push('\n');
@@ -181,7 +182,7 @@ fn wrapped(text: &str, width: usize) -> String {
             out.push(' ');
             used += 1;
         }
-        out.push_str(word);
+        out.push_str(&word);
         used += length;
     }
     out.push('\n');
