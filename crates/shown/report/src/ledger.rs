@@ -17,6 +17,9 @@ use crate::{
 /// Causes shown for a loss; JSON has them all.
 const CAUSES_MAX: usize = 3;
 
+/// From this width on place and cause of a loss have columns; below it they are lines under its numbers, so that no name is broken.
+const WIDE: u16 = 120;
+
 /// The ledger of an interval; `detailed`: with the details that were asked for.
 pub fn ledger_text(report: &LedgerReport, look: Look, paint: Paint, detailed: bool) -> String {
     let mut out = String::new();
@@ -117,11 +120,23 @@ fn books(report: &LedgerReport, look: Look) -> String {
 fn losses(report: &LedgerReport, look: Look) -> String {
     let each = |s: &Station| s.losses.iter().map(|l| loss_row(s, l)).collect::<Vec<_>>();
     let rows: Vec<_> = report.stations.iter().flat_map(each).collect();
+    let heads = ["STATION", ">PACKETS", ">SHARE", "KIND", "WHERE", "CAUSE"];
     if rows.is_empty() {
-        String::new()
-    } else {
-        look.table(&["STATION", ">PACKETS", ">SHARE", "KIND", "WHERE", "CAUSE"], rows)
+        return String::new();
     }
+    if look.width >= WIDE {
+        return look.table(&heads, rows);
+    }
+    let (numbers, words): (Vec<_>, Vec<_>) = rows.into_iter().map(|row| (row[..4].to_vec(), row[4..].to_vec())).unzip();
+    let table = Look { width: WIDE, ..look }.table(&heads[..4], numbers);
+    let lines: Vec<&str> = table.lines().collect();
+    let (above, each) = lines.split_at(lines.len() - words.len());
+    let mut out: String = above.iter().map(|line| format!("{line}\n")).collect();
+    for (line, words) in each.iter().zip(words) {
+        let _ = writeln!(out, "{line}");
+        words.iter().filter(|text| !text.is_empty()).for_each(|text| out.push_str(&look.item(text)));
+    }
+    out
 }
 
 fn loss_row(station: &Station, loss: &StationLoss) -> Vec<String> {

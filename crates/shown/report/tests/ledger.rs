@@ -203,7 +203,7 @@ fn a_quiet_box_says_so() {
 
 #[test]
 fn no_line_is_wider_than_the_page() {
-    for width in [60, 80, 120] {
+    for width in [40, 60, 80, 120] {
         for line in text(&made_up(), Look::plain(width)).lines().skip(1) {
             assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
         }
