@@ -56,7 +56,7 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
         }
     };
     let heads = ["INTERFACE", "MODE", "RUN BY", ">RULES", ">PASSED", ">DROPPED", ">ATTACKS"];
-    look.table(&heads, shields.iter().map(row))
+    look.narrow_table(&heads, shields.iter().map(row).collect(), &["ATTACKS", "MODE", "RULES", "RUN BY"])
 }
 
 /// A line: the rates of an interval.
@@ -183,7 +183,7 @@ pub(crate) fn rule_table(rules: &[RuleStatus], rates: bool, look: Look) -> Strin
     let mut heads = vec!["RULE", "ACTION", ">PACKETS"];
     heads.extend(rates.then_some(">RATE"));
     heads.push(">BEYOND LIMIT");
-    look.table(&heads, rules.iter().map(row))
+    look.narrow_table(&heads, rules.iter().map(row).collect(), &["BEYOND LIMIT", "RATE"])
 }
 
 /// A moment of RFC 3339 without the parts of its second.

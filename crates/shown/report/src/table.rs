@@ -13,6 +13,9 @@ const PROSE_WIDTH_MAX: u16 = 100;
 /// Smallest value of COLUMNS that is used, and smallest width of prose.
 const WIDTH_MIN: u16 = 20;
 
+/// A page is narrow below this width.
+const NARROW: u16 = 60;
+
 /// Least width of a last column of words.
 const WORDS_WIDTH_MIN: usize = 16;
 /// A place where a line may break, of no width; never shown.
@@ -109,6 +112,11 @@ impl Look {
             }
         }
         self.table(&heads, rows)
+    }
+
+    /// A table that gives columns up only on a narrow page, where a cell would break into single letters.
+    pub(crate) fn narrow_table(self, heads: &[&str], rows: Vec<Vec<String>>, first_to_go: &[&str]) -> String {
+        self.table_within(heads, rows, if self.width < NARROW { first_to_go } else { &[] })
     }
 
     /// The width at which no heading and no number of a table breaks.
