@@ -37,10 +37,14 @@ fn key(of: &[String]) -> String {
     }
 }
 
-/// Why the kernel sends what leaves by a port, and what to do.
-fn cannot_transmit(port: &str, look: Look) -> String {
+/// Why the kernel sends what leaves by these ports, and what to do.
+fn cannot_transmit(ports: &[String], look: Look) -> String {
+    if ports.is_empty() {
+        return String::new();
+    }
+    let ports = ports.join(", ");
     look.paragraph(&format!(
-        "Packets leaving by {port} go through the kernel: it takes no redirected frames (it is down or gone, its driver cannot, or it is a veth whose other end \
+        "Packets leaving by {ports} go through the kernel: such a port takes no redirected frames (it is down or gone, its driver cannot, or it is a veth whose other end \
          runs no NAPI). On a veth, at the other end: `ip link set PEER up`, `ethtool -K PEER gro off`, then `gro on`."
     ))
 }
@@ -53,9 +57,7 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
         all => obstacles(all, look),
     };
     text += &notes(&check.notes, look);
-    for port in &check.cannot_transmit {
-        text += &cannot_transmit(port, look);
-    }
+    text += &cannot_transmit(&check.cannot_transmit, look);
     text + &look.paragraph(&key(&check.fib_key))
 }
 
@@ -90,9 +92,8 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }
-    for port in status.ports.iter().filter(|port| !port.can_transmit) {
-        text += &cannot_transmit(&port.interface, look);
-    }
+    let silent = status.ports.iter().filter(|port| !port.can_transmit).map(|port| port.interface.clone());
+    text += &cannot_transmit(&silent.collect::<Vec<_>>(), look);
     if !status.untraced.is_empty() {
         text += &look.paragraph("Changes of routes and neighbours take effect within milliseconds instead of at once: this kernel does not let some functions be traced (`route status --json` lists them). No action is needed.");
     }
