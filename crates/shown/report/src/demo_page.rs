@@ -22,7 +22,7 @@ pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     main.busy(run.disturbed.as_deref());
     main.conclude(&run.conclusion, run.disturbed.is_some());
     let rates = "Packets per second: offered by the generator, and captured.";
-    let published = "Never measured by evenkeel; look at the shape, not at the height.";
+    let published = "Never measured by evenkeel; look at the shape, not at the length.";
     let published = charts::published(run).map(|chart| Section::new(2, PUBLISHED, published, chart));
     main.pair(false, [Section::new(2, "Measured here", rates, charts::rates(run))].into_iter().chain(published));
     main.heading(2, "Where the packets went");

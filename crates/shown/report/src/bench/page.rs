@@ -42,7 +42,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
         Section::new(2, "Against what could be offered", what, chart)
     });
     let others = published.as_ref().map(|(chart, _)| {
-        let what = "Never measured by evenkeel; look at the shape, not at the height. Mode and frame size, total of both directions; figures of one direction are doubled here.";
+        let what = "Never measured by evenkeel; look at the shape, not at the length. Mode and frame size, total of both directions; figures of one direction are doubled here.";
         Section::new(2, PUBLISHED, what, chart)
     });
     main.pair(false, theory.into_iter().chain(others));
