@@ -134,7 +134,7 @@ impl Home {
         {
             let _ = fs::remove_file(&lock_file);
         }
-        // One that is not empty stays.
+        // Fails for a folder that is not empty, which stays.
         let _ = fs::remove_dir(&self.folder);
     }
 
