@@ -18,11 +18,17 @@ pub fn selftest_text(test: &SelfTest, look: Look) -> String {
         if rows.is_empty() {
             continue;
         }
-        let cells = rows
-            .iter()
-            .map(|row| vec![row.name.clone(), row.outcome.name().to_owned(), row.verbs.join(", "), row.reason.clone()]);
+        // The rows of verbs are for themselves.
+        let for_verbs = rows.iter().any(|row| !row.verbs.is_empty());
+        let cells = rows.iter().map(|row| {
+            let mut cells = vec![row.name.clone(), row.outcome.name().to_owned()];
+            cells.extend(for_verbs.then(|| row.verbs.join(", ")));
+            cells.push(row.reason.clone());
+            cells
+        });
+        let heads: &[&str] = if for_verbs { &[head, "OUTCOME", "FOR", "REASON"] } else { &[head, "OUTCOME", "REASON"] };
         text += "\n";
-        text += &look.table(&[head, "OUTCOME", "FOR", "REASON"], cells);
+        text += &look.table(heads, cells);
     }
     let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
     for row in &test.rows {
