@@ -1,8 +1,8 @@
 //! The lab of a self-test: two hosts and a forwarding box between them.
 
 use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, UdpSocket},
+    io::{self, ErrorKind},
+    net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket},
     sync::atomic::{AtomicBool, Ordering},
     thread::{self, sleep},
     time::{Duration, Instant},
@@ -120,6 +120,18 @@ impl Bed {
             }
             Ok(count)
         })
+    }
+
+    /// Accepts a connection. The server of a challenged client has it after the client, whose last segment makes it.
+    pub(crate) fn accept(&self, server: &TcpListener) -> io::Result<TcpStream> {
+        server.set_nonblocking(true)?;
+        let began = Instant::now();
+        loop {
+            match server.accept() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && began.elapsed() < ARRIVAL_TIMEOUT => sleep(POLL_PERIOD),
+                accepted => return accepted.map(|(client, _)| client),
+            }
+        }
     }
 
     /// Calls `count` until it returns `SENT_COUNT` or the time is over. Returns the last count.

@@ -54,8 +54,7 @@ pub(super) fn challenges(place: &Place<'_>, bed: &Bed) -> Result<Tried, String> 
         let connect = || TcpStream::connect_timeout(&address, place.verb_timeout);
         let mut client = bed.left.run(connect).map_err(words)?.map_err(|e| format!("a client does not get in: {e}"))?;
         client.write_all(b"e").map_err(words)?;
-        server.set_nonblocking(true).map_err(words)?;
-        server.accept().map_err(|e| format!("the server has no connection: {e}"))?;
+        bed.accept(&server).map_err(|e| format!("the server has no connection: {e}"))?;
         let status = shield.ask(&["shield", "status", &bed.near.name, "--json", "--interval", "0.1"])?;
         match status["totals"]["challenged"].as_u64() {
             Some(count @ 1..) => Ok(Tried::works(format!("{count} challenged, and let in"))),
