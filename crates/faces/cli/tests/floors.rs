@@ -1,4 +1,5 @@
-//! The house stands as ARCHITECTURE.md draws it: every dependency between our crates points downwards. And what `tools/deny` cannot check, it names.
+//! The crates depend on each other as ARCHITECTURE.md draws them: downwards, and in one row only to the left of a `│`. `run` and `look` do
+//! not depend on each other, and only `cli` depends on `measure`. What `tools/deny` cannot check, it names.
 
 use std::{
     collections::BTreeMap,
