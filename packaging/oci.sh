@@ -7,7 +7,7 @@ command -v jq >/dev/null || { echo "packaging/oci: jq is missing; \`tools/setup 
 gnu=$([ "$arch" = amd64 ] && echo x86_64 || echo aarch64)-linux-gnu
 sysroot=$(tools/sysroot "$arch") image=$out/$name-$version-$arch.oci
 tree=$(mktemp -d); trap 'rm -rf "$tree"' EXIT
-mkdir -p "$tree/usr/lib/$gnu" "$tree/tmp" "$tree/run" "$tree/etc"
+mkdir -p "$tree/usr/lib/$gnu" "$tree/etc" "$tree"/{dev,proc,run,sys,tmp}
 cp -a "$staged/usr" "$staged/etc" "$tree/"
 rm -rf "$tree/usr/lib/systemd" "$tree/usr/lib/sysusers.d" "$tree/usr/share/man" "$tree/usr/share/bash-completion" "$tree/usr/share/zsh" "$tree/usr/share/fish"
 # The libraries of the program, and the libraries of these.
